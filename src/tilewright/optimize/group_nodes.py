@@ -7,7 +7,8 @@ groups can be run one after another in the order of their exits, whatever the gr
 The steps, in order:
 1. Complex operators, then reductions, take the elementwise nodes behind them, a diamond of them at
    a time (x * sigmoid(x)), as long as the shape stays.
-2. Products of few rows take what only lays the other factor's rows side by side. Reductions take
+2. Products take the softmax of another product's result, where that is large, and that product.
+   Products of few rows take what only lays the other factor's rows side by side. Reductions take
    the injective nodes before them.
 3. What injective nodes are left form groups, from the last to the first.
 4. A group of a few cheap elementwise nodes moves into all groups that read it.
@@ -20,9 +21,10 @@ from dataclasses import dataclass
 
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Category
-from tilewright.ops.movement import TransposeAttrs
+from tilewright.ops.movement import AxisAttrs, TransposeAttrs
 from tilewright.optimize.edit import is_view
 from tilewright.optimize.recompute import Costs, elements
+from tilewright.plan.row_blocks import are_large
 from tilewright.plan.rows_by_rows import are_few
 
 MAX_NODES = 64  # of a group
@@ -50,6 +52,7 @@ def choose_groups(graph: Graph) -> list[Group]:
     grouping = _Grouping(graph)
     grouping.take_consumers(Category.COMPLEX)
     grouping.take_consumers(Category.REDUCTION)
+    grouping.take_scores()
     grouping.take_transposes()
     grouping.take_conversions()
     grouping.take_producers()
@@ -80,6 +83,19 @@ def _meet_rows(product: GraphNode, transpose: GraphNode) -> bool:
     if not isinstance(columns, int):  # one row after another
         return rows <= UNKNOWN_COLUMNS
     return terms >= LONG_SUM <= columns and are_few(rows, terms)
+
+
+def _is_anchored(group: Group, op: str) -> bool:
+    """Whether a group's anchor is an `op`."""
+    return group.anchor is not None and group.anchor.op.name == op
+
+
+def _are_rows(softmax: GraphNode | None, scores: Value) -> bool:
+    """Whether a softmax goes along the rows of scores of which there are many."""
+    if softmax is None or scores.type.rank < 2:
+        return False
+    axis = softmax.attrs_of(AxisAttrs).axis
+    return axis in (-1, scores.type.rank - 1) and are_large(*scores.shape[-2:])
 
 
 class _Grouping:
@@ -210,6 +226,32 @@ class _Grouping:
         )
 
     # ---------------------------------------------------------- producers
+
+    def take_scores(self) -> None:
+        """Attention: a product of the softmax of another one's large result is one kernel with
+        both, which goes through blocks of rows."""
+        taken: set[Group] = set()
+        for group in list(self.groups):
+            if not _is_anchored(group, "matmul") or group in taken:
+                continue
+            shares = self._before(group)
+            if shares is None or not _is_anchored(shares, "softmax"):
+                continue
+            scores = self._before(shares)
+            if scores is None or not _is_anchored(scores, "matmul") or scores in taken:
+                continue
+            if _are_rows(shares.anchor, scores.exit.outputs[0]):
+                self._add(group, [*shares.nodes, *scores.nodes])
+                taken |= {group, shares, scores}
+                self.groups = [g for g in self.groups if g not in (shares, scores)]
+
+    def _before(self, group: Group) -> Group | None:
+        """The group that makes the first operand of a group's anchor, for it alone."""
+        maker = None if group.anchor is None else self.producers.get(group.anchor.inputs[0])
+        found = None if maker is None else self.group_of.get(maker)
+        if found is None or found.exit is not maker or maker.device != group.exit.device:
+            return None
+        return found if self._is_only_read_by(maker, group) else None
 
     def take_transposes(self) -> None:
         """Products of few rows read what a transpose makes of the other factor's rows as it lies:

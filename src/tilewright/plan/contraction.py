@@ -140,11 +140,14 @@ def _pack_columns(
             attempt(s.cache_read, weight, around[-1])
 
 
-def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
+def schedule_inner_contraction(
+    s: Schedule, nest: Nest, target: Target, *, in_block: bool = False
+) -> bool:
     """The same inside of a loop, as a step of a recurrence, if it is a contraction of long sums:
-    what it adds to would be loaded and stored for each product otherwise."""
+    what it adds to would be loaded and stored for each product otherwise. `in_block`: of a block of
+    rows, which is one core's, with sums of any length."""
     c = on_vectors(s, nest, target)
-    if c is None or not suits_tiles(c, target):
+    if c is None or not suits_tiles(c, target, 0 if in_block else UNROLLED_WINDOW):
         return False
     packed = block_factor(c.weight.indices, c.axis_var(c.vector)) is not None
     c = replace(c, in_rows=not packed)
@@ -161,19 +164,20 @@ def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
         _finish_lanes(s, inner, tile, lanes)
         whole = (static_size(c.extent(c.vector)) or 0) % (tile.vectors * lanes) == 0
         apart = packed or whole
-        parallelize(s, outer if apart else outer[:-1], target)  # tiles that overlap are one core's
+        if not in_block:  # tiles that overlap are one core's
+            parallelize(s, outer if apart else outer[:-1], target)
     except ScheduleError:
         s.back_to(before)
         return False
     return True
 
 
-def suits_tiles(c: Contraction, target: Target) -> bool:
-    """Whether a contraction in a loop is worth a tile in registers: its sums are long, it has
-    columns for a vector, and how many rows there are is known."""
+def suits_tiles(c: Contraction, target: Target, short: int = UNROLLED_WINDOW) -> bool:
+    """Whether a contraction in a loop is worth a tile in registers: its sums have more than a
+    `short` number of terms, it has columns for a vector, and how many rows there are is known."""
     depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
     columns = static_size(c.extent(c.vector)) or 0
-    return depth > UNROLLED_WINDOW and columns >= c.lanes(target) and isinstance(c.rows, int)
+    return depth > short and columns >= c.lanes(target) and isinstance(c.rows, int)
 
 
 def _separate_last_tile(

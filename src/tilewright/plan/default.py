@@ -36,6 +36,7 @@ from tilewright.plan.contraction_roles import find_contraction
 from tilewright.plan.elementwise import schedule_nest
 from tilewright.plan.fused_axes import fuse_rows
 from tilewright.plan.reduction import schedule_reductions, schedule_update
+from tilewright.plan.row_blocks import find_chain, schedule_chain
 from tilewright.plan.rows_by_rows import find_row_product, schedule_row_product
 from tilewright.plan.split_groups import split_groups
 from tilewright.plan.units import units
@@ -81,7 +82,9 @@ def _schedule(
     try:
         s, grouped = _prepared(kernel, layouts)
         contraction = find_contraction(s, grouped, target)
-        if contraction is not None:
+        if (chain := find_chain(s, target)) is not None:
+            schedule_chain(s, chain, target)
+        elif contraction is not None:
             rows, variants = contraction.rows, contraction.variants(target)
             always = limits(rows)[0] or 0
             variant = variant or next((v for v in variants if v.least <= always), None)

@@ -28,6 +28,7 @@ from tilewright.plan.contraction_roles import (
 from tilewright.plan.default import inline_stages
 from tilewright.plan.dot_products import DotProduct, position_of
 from tilewright.plan.fused_axes import FusedKernel, fuse_rows
+from tilewright.plan.row_blocks import is_chain
 from tilewright.plan.split_groups import split_groups
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -72,6 +73,8 @@ def _split_axes(found: Preference, fused: FusedKernel) -> Preference | None:
 
 
 def _preferred(kernel: Kernel, target: Target, known: Mapping[str, Layout]) -> Preference | None:
+    if is_chain(kernel):  # one block of rows after the other, as they lie
+        return None
     s = Schedule(kernel)
     inline_stages(s)
     c = next(contractions(s, split_groups(s), target, packed=True), None)

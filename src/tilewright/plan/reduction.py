@@ -52,7 +52,7 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
     loops = arrange(s, masters[0])
     vector = _vector_loop(s, loops, target)
     for buffer in reversed(list(s.allocations())):
-        at = _place(s, buffer, target)
+        at = place_of(s, buffer, target)
         if at is not None:
             attempt(s.compute_at, buffer, at)
     for stmt in _update_nests(s):
@@ -147,7 +147,7 @@ def _axis_of(master: Nest, buffer: Buffer, loop: Loop) -> int | None:
     return None
 
 
-def _place(s: Schedule, buffer: Buffer, target: Target) -> Loop | None:
+def place_of(s: Schedule, buffer: Buffer, target: Target) -> Loop | None:
     """The innermost loop around all reads such that the buffer's elements read in different
     iterations of the loops outside of it (and of itself) are different."""
     of_sums = [n for n in nests(s.kernel.body) if n.buffer == buffer and n.update is not None]

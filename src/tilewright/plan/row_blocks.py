@@ -1,0 +1,109 @@
+"""Chains of products (attention), a block of rows at a time: what lies between two products stays
+in the near caches, and is never whole.
+
+    for batch …, rows_o:                                       shared among cores
+        scores = alloc [rows, keys]; scores = data * keys      a contraction in a loop
+        for row: largest …; exps …; total …; shares …          along vectors
+        sums = alloc [rows, columns]; sums = shares * values   a contraction in a loop
+        out = epilogue(sums)
+
+The blockwise order is that of Rabe and Staats, "Self-attention does not need O(n²) memory" (2021),
+with whole rows of scores, as a block of these fits a second cache.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.analyze.nests import Nest, nests
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Dim
+from tilewright.ir.loop import Kernel
+from tilewright.plan.contraction import (
+    accumulator,
+    loops_of,
+    result_loops,
+    schedule_inner_contraction,
+)
+from tilewright.plan.contraction_roles import (
+    Contraction,
+    factors,
+    near_cache,
+    on_vectors,
+    static_size,
+    tile_of,
+)
+from tilewright.plan.parallelize import parallelize
+from tilewright.plan.reduction import place_of
+from tilewright.plan.register_tile import waste
+from tilewright.schedule.primitives.loops import Tail
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+LARGE = 1 << 15  # scores of one product of matrices, from which they are not kept whole
+LEAST_ROWS = 24  # of which there are two blocks at least
+CLOSE = 1.02  # what twice as many rows in a block may cost in rows that are done twice
+
+
+def are_large(rows: Dim, columns: Dim) -> bool:
+    """Whether a product's result of known size is better not kept whole between two products."""
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return False
+    return rows >= LEAST_ROWS and rows * columns >= LARGE
+
+
+def is_chain(kernel: Kernel) -> bool:
+    """Whether a kernel multiplies what it makes of another product."""
+    products = [n for n in nests(kernel.body) if factors(n) is not None]
+    return len(products) > 1 and len(kernel.outputs) == 1
+
+
+def find_chain(s: Schedule, target: Target) -> Contraction | None:
+    """The last product of a chain, if its rows are known and it reads what was made of another."""
+    if not is_chain(s.kernel):
+        return None
+    c = on_vectors(s, _products(s)[-1], target)
+    if c is None or c.row is None or not isinstance(c.rows, int):
+        return None
+    return c if c.data.buffer in set(s.allocations()) else None
+
+
+def schedule_chain(s: Schedule, c: Contraction, target: Target) -> None:
+    """Applies the schedule in the module's docstring."""
+    assert c.row is not None
+    acc, out = accumulator(s, c.buffer)
+    row = result_loops(s, acc, out)[c.row]
+    assert row is not None
+    loops = loops_of(s, out)
+    batch = loops[: loops.index(row)]
+    count = _rows_of_block(s, target)
+    whole = s.for_(row).extent % count == 0
+    block, _ = s.split(row, count, Tail.GUARD if whole else Tail.SHIFT)
+    names = [n.buffer.name for n in _products(s)]
+    between = {c.data.buffer, *(s.buffer(name) for name in names)}
+    for buffer in reversed(list(s.allocations())):
+        at = None if buffer in between else place_of(s, buffer, target)
+        s.compute_at(buffer, block if at is None else at)
+    large = [b for b in s.allocations() if math.prod(b.shape) * b.dtype.bytes > near_cache(target)]
+    if large:
+        raise ScheduleError(f"{large[0]} does not fit the near caches, though it has few rows")
+    for name in names:
+        nest = next(n for n in nests(s.for_(block).body) if n.buffer.name == name)
+        schedule_inner_contraction(s, nest, target, in_block=True)
+    parallelize(s, [*batch, block] if whole else batch, target)
+
+
+def _rows_of_block(s: Schedule, target: Target) -> int:
+    """One or two tiles of rows of the first product: two, where few rows are done twice for that,
+    and both what it makes and what the next reads are a part of the near caches."""
+    first = _products(s)[0]
+    c = on_vectors(s, first, target)
+    rows, columns = (static_size(n) or 1 for n in first.buffer.shape[-2:])
+    tile = 1 if c is None else tile_of(c, target).rows
+    fits = 4 * tile * columns * first.buffer.dtype.bytes <= near_cache(target) // 4
+    return 2 * tile if fits and waste(rows, 2 * tile) <= CLOSE * waste(rows, tile) else tile
+
+
+def _products(s: Schedule) -> list[Nest]:
+    """Sums of products, in their order."""
+    return [n for n in nests(s.kernel.body) if factors(n) is not None]
