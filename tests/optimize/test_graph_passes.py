@@ -432,12 +432,35 @@ def test_move_reshapes():
     check_same(graph, after)
 
 
+@pytest.mark.parametrize(
+    "old, new, operand, wanted",
+    [
+        ((4, 3, 5, 5), (1, 4, 3, 5, 5), (1, 4, 1, 5, 5), (4, 1, 5, 5)),
+        ((1, 4, 3, 5, 5), (4, 3, 5, 5), (4, 1, 1, 1), (4, 1, 1, 1)),
+        ((6, 5), (2, 3, 5), (2, 3, 1), (6, 1)),
+        ((6, 5), (2, 3, 5), (1, 5), (1, 5)),
+        ((2, 15), (2, 3, 5), (3, 5), (1, 15)),
+    ],
+)
+def test_move_reshapes_of_operands(old: tuple, new: tuple, operand: tuple, wanted: tuple):
+    """Windows with a mask each: the mask takes the shape that scores had."""
+    m = Maker()
+    x = m.op("matmul", m.input(*old[:-1], 4), m.input(*old[:-2], 4, old[-1]))
+    mask = m.op("relu", m.input(*operand))
+    y = m.op("add", m.op("reshape", x, shape=new), mask)
+    graph = m.graph(y)
+    after = move_reshapes(graph)
+    added = next(n for n in after.nodes if n.op.name == "add")
+    assert [v.shape for v in added.inputs] == [old, wanted]
+    check_same(graph, after)
+
+
 def test_move_reshapes_stops():
-    """At operands that vary along an axis that is not there, and where the reshape is needed."""
+    """At operands that vary along a part of an axis, and where the reshape is needed."""
     m = Maker()
     x = m.op("matmul", m.input(6, 4), m.input(4, 5))
     r = m.op("reshape", x, shape=(2, 3, 5))
-    y = m.op("add", r, m.constant(np.arange(6.0).reshape(2, 3, 1)))
+    y = m.op("add", r, m.constant(np.arange(3.0).reshape(1, 3, 1)))
     assert move_reshapes(m.graph(y)).nodes == tuple(m.nodes)
     m = Maker()
     x = m.op("matmul", m.input(6, 4), m.input(4, 5))

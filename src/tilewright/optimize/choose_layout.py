@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilewright.analyze.nests import nests
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.loop import Kernel
+from tilewright.ir.loop import Kernel, loads
+from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ops.function import CALL, RELAYOUT, CallAttrs, RelayoutAttrs
 from tilewright.plan.compose_stages import compose_stages
@@ -72,7 +74,7 @@ class _Chooser:
         kernel, result = _logical_kernel(n), n.outputs[0]
         preference = preferred_layouts(kernel, self.targets[n.device], layouts)
         if preference is None:
-            wanted = _inherited(n, inputs)
+            wanted = _inherited(n, inputs, kernel)
         else:
             inputs = self._operands(n, inputs, preference)
             wanted = {result: preference.result[1]}
@@ -173,18 +175,32 @@ def _logical_kernel(n: GraphNode) -> Kernel:
     return create_loops(compose_stages(op_program(CALL, n.attrs, buffers)))
 
 
-def _inherited(n: GraphNode, inputs: list[Value]) -> dict[Value, Layout | None]:
+def _inherited(n: GraphNode, inputs: list[Value], kernel: Kernel) -> dict[Value, Layout | None]:
     """The layout of the largest operand that has one and whose blocked axes a result shares."""
     out: dict[Value, Layout | None] = {}
+    names = {x: f"x{i}" for i, x in enumerate(inputs)}
     for v in n.outputs:
         for x in sorted(inputs, key=lambda x: -x.type.rank):
             layout = x.type.layout
             if layout is None or x.type.rank != v.type.rank:
                 continue
-            if all(x.shape[a] == v.shape[a] or v.shape[a] != 1 for a, _ in layout.blocks):
+            blocked = [a for a, _ in layout.blocks]
+            alike = all(x.shape[a] == v.shape[a] or v.shape[a] != 1 for a in blocked)
+            if alike and not any(_becomes_another(kernel, names[x], a) for a in blocked):
                 out[v] = layout
                 break
     return out
+
+
+def _becomes_another(kernel: Kernel, name: str, axis: int) -> bool:
+    """Whether an axis of a parameter is another one of what is made of it, as in a transpose."""
+    for nest in nests(kernel.body):
+        stores = nest.store.indices
+        for read in (x for w in nest.writes for x in loads(w.value) if x.buffer.name == name):
+            along = variables(read.indices[axis])
+            if any(along & variables(i) for p, i in enumerate(stores) if p != axis):
+                return True
+    return False
 
 
 def simplest(kind: TensorType, layout: Layout) -> Layout | None:

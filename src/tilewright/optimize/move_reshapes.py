@@ -89,7 +89,9 @@ class _Mover:
         """Whether an operand of shape-`old` arithmetic can be had for shape `new`."""
         if value.type.layout is not None:
             return False
-        return value.shape == old or _same_either_way(value.shape, old, new)
+        if value.shape == old or _same_either_way(value.shape, old, new):
+            return True
+        return _broadcast_shape(value.shape, old, new) is not None
 
     def _move(self, n: GraphNode, x: Value) -> None:
         """Emits `n` in the shape of x, and a reshape to the shape it had."""
@@ -109,11 +111,15 @@ class _Mover:
             made = Value(self.fresh(value.name), TensorType(value.dtype, new))
             self._reshape(value, made, n)
             return made
-        if all(d == 1 for d in value.shape) and len(value.shape) > len(new):
-            made = Value(self.fresh(value.name), TensorType(value.dtype, ()))
-            self._reshape(value, made, n)
-            return made
-        return value
+        shape: Shape | None = ()
+        if any(d != 1 for d in value.shape) or len(value.shape) <= len(new):
+            if old == new or _same_either_way(value.shape, old, new):
+                return value
+            shape = _broadcast_shape(value.shape, old, new)
+        assert shape is not None
+        made = Value(self.fresh(value.name), TensorType(value.dtype, shape))
+        self._reshape(value, made, n)
+        return made
 
     def _reshape(self, x: Value, result: Value, n: GraphNode) -> None:
         attrs = ReshapeAttrs(result.shape)
@@ -141,3 +147,40 @@ def _same_either_way(shape: Shape, old: Shape, new: Shape) -> bool:
         and canonical(product(old[len(old) + i :])) == canonical(product(new[len(new) + i :]))
         for i in behind
     )
+
+
+def _broadcast_shape(shape: Shape, old: Shape, new: Shape) -> Shape | None:
+    """The shape in which a smaller operand of shape-`old` arithmetic is read alike in shape-`new`
+    arithmetic; None where an axis that is split or merged has a part of its elements."""
+    groups = _axes_alike(old, new)
+    if groups is None:
+        return None
+    padded = (1,) * (len(old) - len(shape)) + shape
+    found: list[Dim] = []
+    for of_old, of_new in groups:
+        own = padded[of_old]
+        if any(d != 1 for d in own) and own != old[of_old]:
+            return None
+        found += [1] * len(new[of_new]) if all(d == 1 for d in own) else new[of_new]
+    return tuple(found)
+
+
+def _elements(shape: Shape) -> Dim:
+    return canonical(product(shape))
+
+
+def _axes_alike(old: Shape, new: Shape) -> list[tuple[slice, slice]] | None:
+    """The axes of two shapes, cut into as many groups as there are with the same elements each, the
+    first ones first; None where that cannot be known."""
+    found: list[tuple[slice, slice]] = []
+    i, j = len(old), len(new)
+    while i or j:
+        of_old, of_new = slice(max(i - 1, 0), i), slice(max(j - 1, 0), j)
+        i, j = of_old.start, of_new.start
+        while (a := _elements(old[of_old])) != (b := _elements(new[of_new])):
+            if not isinstance(a, int) or not isinstance(b, int) or not (i if a < b else j):
+                return None
+            i, j = (i - 1, j) if a < b else (i, j - 1)
+            of_old, of_new = slice(i, of_old.stop), slice(j, of_new.stop)
+        found.append((of_old, of_new))
+    return found[::-1]

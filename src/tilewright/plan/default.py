@@ -82,8 +82,9 @@ def _schedule(
     try:
         s, grouped = _prepared(kernel, layouts)
         contraction = find_contraction(s, grouped, target)
-        if (chain := find_chain(s, target)) is not None:
-            schedule_chain(s, chain, target)
+        chain = find_chain(s, target)
+        if chain is not None and schedule_chain(s, chain, target):
+            pass
         elif contraction is not None:
             rows, variants = contraction.rows, contraction.variants(target)
             always = limits(rows)[0] or 0

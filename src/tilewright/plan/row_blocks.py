@@ -18,7 +18,7 @@ import math
 from tilewright.analyze.nests import Nest, nests
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Dim
-from tilewright.ir.loop import Kernel
+from tilewright.ir.loop import Kernel, loads
 from tilewright.plan.contraction import (
     accumulator,
     loops_of,
@@ -41,7 +41,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 LARGE = 1 << 15  # scores of one product of matrices, from which they are not kept whole
-LEAST_ROWS = 24  # of which there are two blocks at least
+LEAST_ROWS = 24  # in two blocks or more
 CLOSE = 1.02  # what twice as many rows in a block may cost in rows that are done twice
 
 
@@ -53,57 +53,72 @@ def are_large(rows: Dim, columns: Dim) -> bool:
 
 
 def is_chain(kernel: Kernel) -> bool:
-    """Whether a kernel multiplies what it makes of another product."""
-    products = [n for n in nests(kernel.body) if factors(n) is not None]
-    return len(products) > 1 and len(kernel.outputs) == 1
+    """Whether a kernel multiplies what it makes of another product's large result."""
+    products = _products(kernel)
+    if len(products) < 2 or len(kernel.outputs) != 1 or len(products[0].buffer.shape) < 2:
+        return False
+    made = {n.buffer for n in products}
+    read = {x.buffer for w in products[-1].writes for x in loads(w.value)} - {products[-1].buffer}
+    return not made & read and are_large(*products[0].buffer.shape[-2:])
 
 
 def find_chain(s: Schedule, target: Target) -> Contraction | None:
     """The last product of a chain, if its rows are known and it reads what was made of another."""
     if not is_chain(s.kernel):
         return None
-    c = on_vectors(s, _products(s)[-1], target)
+    c = on_vectors(s, _products(s.kernel)[-1], target)
     if c is None or c.row is None or not isinstance(c.rows, int):
         return None
     return c if c.data.buffer in set(s.allocations()) else None
 
 
-def schedule_chain(s: Schedule, c: Contraction, target: Target) -> None:
-    """Applies the schedule in the module's docstring."""
+def schedule_chain(s: Schedule, c: Contraction, target: Target) -> bool:
+    """Applies the schedule in the module's docstring; false, and nothing, where a block of rows
+    needs more of what lies between than its own rows."""
+    before = s.moment
+    try:
+        _schedule_blocks(s, c, target)
+    except ScheduleError:
+        s.back_to(before)
+        return False
+    return True
+
+
+def _schedule_blocks(s: Schedule, c: Contraction, target: Target) -> None:
     assert c.row is not None
     acc, out = accumulator(s, c.buffer)
     row = result_loops(s, acc, out)[c.row]
     assert row is not None
-    loops = loops_of(s, out)
+    loops, rows = loops_of(s, out), s.for_(row).extent
     batch = loops[: loops.index(row)]
     count = _rows_of_block(s, target)
-    whole = s.for_(row).extent % count == 0
+    whole = rows % count == 0
     block, _ = s.split(row, count, Tail.GUARD if whole else Tail.SHIFT)
-    names = [n.buffer.name for n in _products(s)]
+    names = [n.buffer.name for n in _products(s.kernel)]
     between = {c.data.buffer, *(s.buffer(name) for name in names)}
     for buffer in reversed(list(s.allocations())):
         at = None if buffer in between else place_of(s, buffer, target)
-        s.compute_at(buffer, block if at is None else at)
-    large = [b for b in s.allocations() if math.prod(b.shape) * b.dtype.bytes > near_cache(target)]
-    if large:
-        raise ScheduleError(f"{large[0]} does not fit the near caches, though it has few rows")
+        local = s.compute_at(buffer, block if at is None else at)
+        if math.prod(local.shape) * rows > math.prod(buffer.shape) * count:
+            raise ScheduleError(f"a block of {count} rows needs {local}")
     for name in names:
-        nest = next(n for n in nests(s.for_(block).body) if n.buffer.name == name)
-        schedule_inner_contraction(s, nest, target, in_block=True)
+        for nest in [n for n in nests(s.for_(block).body) if n.buffer.name == name]:
+            schedule_inner_contraction(s, nest, target, in_block=True)
     parallelize(s, [*batch, block] if whole else batch, target)
 
 
 def _rows_of_block(s: Schedule, target: Target) -> int:
     """One or two tiles of rows of the first product: two, where few rows are done twice for that,
     and both what it makes and what the next reads are a part of the near caches."""
-    first = _products(s)[0]
+    first = _products(s.kernel)[0]
     c = on_vectors(s, first, target)
     rows, columns = (static_size(n) or 1 for n in first.buffer.shape[-2:])
     tile = 1 if c is None else tile_of(c, target).rows
     fits = 4 * tile * columns * first.buffer.dtype.bytes <= near_cache(target) // 4
-    return 2 * tile if fits and waste(rows, 2 * tile) <= CLOSE * waste(rows, tile) else tile
+    close = waste(rows, 2 * tile) <= CLOSE * waste(rows, tile)
+    return 2 * tile if fits and close and 2 * tile <= rows else tile
 
 
-def _products(s: Schedule) -> list[Nest]:
+def _products(kernel: Kernel) -> list[Nest]:
     """Sums of products, in their order."""
-    return [n for n in nests(s.kernel.body) if factors(n) is not None]
+    return [n for n in nests(kernel.body) if factors(n) is not None]
