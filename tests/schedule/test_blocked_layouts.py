@@ -196,3 +196,14 @@ def test_a_residual_that_two_read_is_copied_once():
     check(graph)
     host = str(tilewright.compile(graph, target=TARGETS["avx2"], until="host"))
     assert host.count("relayout_r") == 1, host
+
+
+def test_transposes_inherit_no_blocks():
+    """Channels that become the last axis leave no blocks along rows of pixels."""
+    for transpose in (True, False):
+        nodes = [node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1])] if transpose else []
+        nodes.append(node("Softmax", ["t" if transpose else "c"], ["y"], axis=-1))
+        kernels = check(behind_a_convolution(nodes, 16, size=24))
+        (kernel,) = (k for name, k in kernels.items() if "softmax" in name)
+        wanted = [(1, 24, 24, 16)] if transpose else [(1, 2, 24, 24, 8)]
+        assert [b.shape for b in kernel.outputs] == wanted
