@@ -64,6 +64,7 @@ from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.share_kernels import share_kernels
 from tilewright.optimize.shorten_floats import shorten_floats
 from tilewright.optimize.simplify_nodes import simplify_nodes
+from tilewright.optimize.turn_factors import turn_factors
 from tilewright.optimize.use_integers import use_integers
 from tilewright.options import F32, HALF_UP, Options, check_options
 from tilewright.plan.compose_stages import compose_stages
@@ -313,7 +314,7 @@ class _Compilation:
     def optimize(self, graph: Graph) -> Graph:
         alone = not self.devices.others
         passes = (
-            *((keep_bytes, self.contract_bytes, compact_weights) if alone else ()),
+            *((keep_bytes, self.contract_bytes, compact_weights, turn_factors) if alone else ()),
             *((self.shorten_floats,) if self.options.precision != F32 else ()),
             fold_constants,
             simplify_nodes,
@@ -347,8 +348,7 @@ class _Compilation:
 
     def shorten_floats(self, graph: Graph) -> Graph:
         """With products as short as the options say."""
-        precision = DTYPES[self.options.precision]
-        return shorten_floats(graph, self.devices.host_target, precision)
+        return shorten_floats(graph, self.devices.host_target, DTYPES[self.options.precision])
 
     def run_passes(self, graph: Graph, passes: Sequence[Callable[[Graph], Graph]]) -> Graph:
         check = verify_graph if self.options.verify else None
