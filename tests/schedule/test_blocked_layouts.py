@@ -49,6 +49,29 @@ def test_pooling(channels: int, op: str):
     assert channels == 3 or not scalar_loops(kernel)
 
 
+@pytest.mark.parametrize("channels", [8, 16, 12])
+@pytest.mark.parametrize("op, window", [("MaxPool", 5), ("MaxPool", 7), ("AveragePool", 6)])
+def test_windows_along_one_axis_after_the_other(channels: int, op: str, window: int):
+    """What windows along rows leave for windows along columns lies in blocks as well."""
+    pads = [window // 2, window // 2, (window - 1) // 2, (window - 1) // 2]
+    pool = node(op, ["c"], ["y"], kernel_shape=[window] * 2, pads=pads)
+    kernels = check(behind_a_convolution([pool], channels, size=11))
+    (kernel,) = (k for name, k in kernels.items() if "pool" in name or "average" in name)
+    assert channels == 12 or not scalar_loops(kernel)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_pooling_of_volumes(op: str):
+    weights = np.random.default_rng(0).integers(-3, 4, (16, 2, 1, 1, 1)).astype(np.float32)
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node(op, ["c"], ["y"], kernel_shape=[3, 3, 3], pads=[1] * 6),
+    ]
+    kernels = check(import_model(model(nodes, {"x": (1, 2, 4, 6, 5)}, constants={"w": weights})))
+    (kernel,) = (k for name, k in kernels.items() if "pool" in name or "average" in name)
+    assert not scalar_loops(kernel)
+
+
 @pytest.mark.parametrize("channels", [8, 24, 12])
 def test_the_greatest_of_a_channel(channels: int):
     reduce = node("GlobalMaxPool", ["c"], ["y"])

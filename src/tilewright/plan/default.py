@@ -30,6 +30,7 @@ from tilewright.ir.loop import (
     sub_blocks,
     walk_statements,
 )
+from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction import schedule_contraction
 from tilewright.plan.contraction_roles import find_contraction
@@ -107,9 +108,8 @@ def _prepared(kernel: Kernel, layouts: Mapping[str, Layout]) -> tuple[Schedule, 
     inline_stages(s)
     localize_results(s)  # before layouts: local copies stay row-major and without padding
     grouped = split_groups(s)
-    for name, layout in layouts.items():
+    for name, layout in with_copies(s, layouts).items():
         s.pack_layout(s.buffer(name), layout)
-    pack_copies(s, layouts)
     return s, grouped
 
 
@@ -134,16 +134,33 @@ def localize_results(s: Schedule) -> None:
             attempt(s.cache_write, nest.buffer)
 
 
-def pack_copies(s: Schedule, layouts: Mapping[str, Layout]) -> None:
-    """A guarded copy (padding) that stays lies in memory as its source does."""
-    for buffer in list(s.allocations()):
+def with_copies(s: Schedule, layouts: Mapping[str, Layout]) -> dict[str, Layout]:
+    """The layouts with those of buffers on the way: a guarded copy (padding) that stays lies in
+    memory as its source does, and so does what windows along one axis leave for the next."""
+    known = dict(layouts)
+    for buffer in s.allocations():
         found = [n for n in nests(s.kernel.body) if n.buffer == buffer]
-        if len(found) != 1 or found[0].update is not None:
+        if len(found) != 1:
             continue
-        sources = {x.buffer for x in loads(found[0].store.value)}
-        layout = layouts.get(next(iter(sources)).name) if len(sources) == 1 else None
-        if layout is not None and len(layout.order) == len(buffer.shape):
-            s.pack_layout(buffer, layout)
+        reads = [x for w in found[0].writes for x in loads(w.value) if x.buffer != buffer]
+        sources = {x.buffer.name for x in reads}
+        layout = known.get(next(iter(sources))) if len(sources) == 1 else None
+        if layout is None or len(layout.order) != len(buffer.shape):
+            continue
+        if found[0].update is None or _are_windows(s, found[0], layout):
+            known[buffer.name] = layout
+    return known
+
+
+def _are_windows(s: Schedule, nest: Nest, layout: Layout) -> bool:
+    """Whether windows that another reduction goes over move along a reduction's result, and not
+    along axes in blocks."""
+    blocked, made = {axis for axis, _ in layout.blocks}, nest.buffer
+    reads = [x for w in nest.writes for x in loads(w.value) if x.buffer != made]
+    kept = all(x.indices[a] == nest.store.indices[a] for x in reads for a in blocked)
+    moving = any(len(variables(i)) > 1 for x in reads for i in x.indices)
+    readers = [n for n in nests(s.kernel.body) if n.buffer != made and _reads(n, made)]
+    return kept and moving and all(n.update is not None for n in readers)
 
 
 def _should_inline(s: Schedule, buffer: Buffer) -> bool:

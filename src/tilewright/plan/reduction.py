@@ -51,6 +51,9 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
         return
     loops = arrange(s, masters[0])
     vector = _vector_loop(s, loops, target)
+    for nest in [n for n in nests(s.kernel.body) if n.update is not None]:
+        if _is_blocked(nest):
+            attempt(arrange, s, nest)
     for buffer in reversed(list(s.allocations())):
         at = place_of(s, buffer, target)
         if at is not None:
@@ -59,6 +62,11 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
         schedule_update(s, stmt, target)
     outer = [loop for loop in loops if loop not in vector] + vector[:-1]
     parallelize(s, [loop for loop in outer if _exists(s, loop)], target)
+
+
+def _is_blocked(nest: Nest) -> bool:
+    """Whether a nest writes blocks of an axis that one loop goes along."""
+    return any(block_factor(nest.store.indices, x.var) is not None for x in nest.axes)
 
 
 def _exists(s: Schedule, loop: Loop) -> bool:
