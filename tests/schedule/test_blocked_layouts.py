@@ -57,7 +57,7 @@ def test_windows_along_one_axis_after_the_other(channels: int, op: str, window: 
     pool = node(op, ["c"], ["y"], kernel_shape=[window] * 2, pads=pads)
     kernels = check(behind_a_convolution([pool], channels, size=11))
     (kernel,) = (k for name, k in kernels.items() if "pool" in name or "average" in name)
-    assert channels == 12 or not scalar_loops(kernel)
+    assert not scalar_loops(kernel)
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])

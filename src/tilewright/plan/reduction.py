@@ -52,8 +52,7 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
     loops = arrange(s, masters[0])
     vector = _vector_loop(s, loops, target)
     for nest in [n for n in nests(s.kernel.body) if n.update is not None]:
-        if _is_blocked(nest):
-            attempt(arrange, s, nest)
+        _arrange_blocks(s, nest)
     for buffer in reversed(list(s.allocations())):
         at = place_of(s, buffer, target)
         if at is not None:
@@ -64,9 +63,15 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
     parallelize(s, [loop for loop in outer if _exists(s, loop)], target)
 
 
-def _is_blocked(nest: Nest) -> bool:
-    """Whether a nest writes blocks of an axis that one loop goes along."""
-    return any(block_factor(nest.store.indices, x.var) is not None for x in nest.axes)
+def _arrange_blocks(s: Schedule, nest: Nest) -> None:
+    """Puts blocks of an axis that one loop of a reduction goes along innermost, the last one whole:
+    what is beside the axis is computed as well, and nobody reads it."""
+    factors = {x.var: block_factor(nest.store.indices, x.var) for x in nest.axes}
+    for var, factor in factors.items():
+        if factor is not None:
+            attempt(s.pad, Loop(var), factor)
+    if any(factors.values()):
+        attempt(arrange, s, nest_with(s, nest.buffer))
 
 
 def _exists(s: Schedule, loop: Loop) -> bool:
