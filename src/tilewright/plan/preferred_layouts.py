@@ -16,6 +16,7 @@ from tilewright.plan.contraction_roles import (
     PAGE,
     Contraction,
     contractions,
+    find_contraction,
     inner_contractions,
     lines_apart,
     roles,
@@ -78,8 +79,10 @@ def _preferred(kernel: Kernel, target: Target, known: Mapping[str, Layout]) -> P
     s = Schedule(kernel)
     inline_stages(s)
     c = next(contractions(s, split_groups(s), target, packed=True), None)
-    if c is None:
-        return _of_inner_contraction(s, target)
+    if c is None or (c.row is None and _source(s, c.weight) in known):
+        found = _of_one_column(s, target)
+        if found is not None or c is None:
+            return found or _of_inner_contraction(s, target)
     if len(s.kernel.outputs) != 1:
         return None
     if c.dot is None and _rows_are_better(s, c, target):
@@ -136,6 +139,15 @@ def _lies_along(s: Schedule, read: Load, var: Var) -> bool:
     """Whether a loop stands for an axis, and its iterations read neighbours."""
     runs = stride(read.buffer, read.indices, var, s.simplifier) == 1
     return runs and position_of(read, var, None) is not None
+
+
+def _of_one_column(s: Schedule, target: Target) -> Preference | None:
+    """Of a product whose weights have one column: vectors run along rows of the data as it is."""
+    c = find_contraction(s, frozenset(), target)
+    if c is None or len(s.kernel.outputs) != 1:
+        return None
+    made = s.kernel.outputs[0].name
+    return Preference((_source(s, c.weight), None), (c.data.buffer.name, None), (made, None), True)
 
 
 def _of_inner_contraction(s: Schedule, target: Target) -> Preference | None:
