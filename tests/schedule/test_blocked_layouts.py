@@ -80,6 +80,19 @@ def test_the_greatest_of_a_channel(channels: int):
     assert channels == 12 or not scalar_loops(kernel)
 
 
+@pytest.mark.parametrize("channels", [8, 24, 21])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceSum", "ArgMax"])
+def test_reductions_over_channels(channels: int, op: str):
+    """They go along blocks, and what is left of the last one."""
+    attributes = {"axis": 1} if op == "ArgMax" else {}
+    inputs = ["c"] if op == "ArgMax" else ["c", "one"]
+    reduce = node(op, inputs, ["y"], **attributes)
+    kernels = check(behind_a_convolution([reduce], channels, one=np.array([1])))
+    (kernel,) = (k for name, k in kernels.items() if not name.startswith("k0_conv"))
+    assert 8 not in scalar_loops(kernel)
+    assert channels not in scalar_loops(kernel)
+
+
 @pytest.mark.parametrize("channels", [8, 16, 12])
 def test_statistics_of_a_channel(channels: int):
     ones = np.ones(channels, np.float32)
@@ -118,7 +131,10 @@ def test_narrow_groups(level: str, width: int, groups: int, stride: int):
 def test_few_filters(filters: int, window: int):
     weights = np.ones((filters, 8, window, window), np.float32)
     conv = node("Conv", ["c", "v"], ["y"], pads=[window // 2] * 4)
-    check(behind_a_convolution([conv], 8, v=weights))
+    kernels = check(behind_a_convolution([conv], 8, v=weights))
+    if filters == 1:  # along rows of pixels, which are not in blocks
+        (last,) = (k for k in kernels.values() if k.outputs[0].shape[:2] == (1, 1))
+        assert last.inputs[0].shape[-1] in (9, 81)
 
 
 @pytest.mark.sampled(4)

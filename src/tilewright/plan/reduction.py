@@ -306,6 +306,8 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
                 s.unroll(loop)
         elif len(pieces) == 2 and s.for_(pieces[0]).extent == CHAINS:
             s.unroll(pieces[0])
+    elif reduce and (block := _block_along(nest, reduce[-1])):
+        _vectorize_sum(s, reduce[-1], [block])
     elif reduce and _steps_by_one(s, nest, reduce[-1]):
         reduce = _as_one(s, [Loop(x.var) for x in nest.reduce])
         lanes = lanes_of(s, reduce[-1], target)
@@ -314,6 +316,15 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
         if isinstance(extent, int) and extent >= CHAINS * lanes:
             sizes = [CHAINS * lanes, lanes]  # one accumulator alone waits for its own last result
         _vectorize_sum(s, reduce[-1], sizes)
+
+
+def _block_along(nest: Nest, loop: Loop) -> int | None:
+    """The size of the blocks that a reduction goes along, within which neighbours are side by side
+    in all that it reads."""
+    reads = [a for a in accesses((nest.stmt,)) if a.stmt is nest.update and not a.writes]
+    moving = [a for a in reads if any(loop.var in variables(i) for i in a.indices)]
+    factors = {block_factor(a.indices[-1:], loop.var) for a in moving}
+    return factors.pop() if len(factors) == 1 else None
 
 
 def _vector_by_vector(s: Schedule, nest: Nest, target: Target) -> bool:
