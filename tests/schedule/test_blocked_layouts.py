@@ -237,6 +237,14 @@ def test_a_residual_that_two_read_is_copied_once():
     assert host.count("relayout_r") == 1, host
 
 
+@pytest.mark.parametrize("channels", [16, 12])
+def test_windows_along_channels_go_along_pixels(channels: int):
+    kernels = check(behind_a_convolution([node("LRN", ["c"], ["y"], size=3)], channels))
+    (kernel,) = (k for name, k in kernels.items() if "lrn" in name)
+    assert not scalar_loops(kernel)
+    assert kernel.inputs[0].shape == (1, channels, 81)
+
+
 def test_transposes_inherit_no_blocks():
     """Channels that become the last axis leave no blocks along rows of pixels."""
     for transpose in (True, False):

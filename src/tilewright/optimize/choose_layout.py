@@ -74,6 +74,10 @@ class _Chooser:
         kernel, result = _logical_kernel(n), n.outputs[0]
         preference = preferred_layouts(kernel, self.targets[n.device], layouts)
         if preference is None:
+            inputs = [
+                self._as_plain(x, n.device) if _slides_along_blocks(kernel, f"x{i}", x) else x
+                for i, x in enumerate(inputs)
+            ]
             wanted = _inherited(n, inputs, kernel)
         else:
             inputs = self._operands(n, inputs, preference)
@@ -190,6 +194,19 @@ def _inherited(n: GraphNode, inputs: list[Value], kernel: Kernel) -> dict[Value,
                 out[v] = layout
                 break
     return out
+
+
+def _slides_along_blocks(kernel: Kernel, name: str, x: Value) -> bool:
+    """Whether windows move along an axis of a parameter that lies in blocks (a normalisation over
+    neighbouring channels): vectors would go over the ends of blocks."""
+    blocked = () if x.type.layout is None else [axis for axis, _ in x.type.layout.blocks]
+    for nest in nests(kernel.body):
+        window = {loop.var for loop in nest.reduce}
+        for read in (y for w in nest.writes for y in loads(w.value) if y.buffer.name == name):
+            for used in (variables(read.indices[axis]) for axis in blocked):
+                if used & window and used - window:
+                    return True
+    return False
 
 
 def _becomes_another(kernel: Kernel, name: str, axis: int) -> bool:
