@@ -1,6 +1,7 @@
 """Compare tilewright with other engines on this machine's processor, in float32.
 
     python benchmarks/cpu.py --models resnet18,bert --threads 1,2 --json results.json
+    python benchmarks/cpu.py --models my/model.onnx
 
 For each model and number of threads: times of every engine, measured in turn; ours by the best
 peer's; compile time; peak memory; the error against onnxruntime; and a lower bound, the arithmetic
@@ -13,14 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
 from engines import ENGINES
+from google.protobuf.message import DecodeError
 from interleave import Advance, Settings, measure_model
 from machine import describe
 from peak import measure_peak
 from report import OURS, Case, Report, make_table, problems
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from zoo import ZOO
+from zoo import ZOO, sample_inputs
 
 MODELS = "resnet18,resnet50,mobilenetv2,bert"
 PEERS = tuple(name for name in ENGINES if name != OURS)
@@ -34,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = (OURS, *parse_names(parser, "--peers", options.peers, PEERS))
     missing = [name for name in wanted if ENGINES[name].installed_version() is None]
     settings = Settings(
-        models=parse_names(parser, "--models", options.models, tuple(ZOO)),
+        models=parse_models(parser, options.models),
         threads=parse_counts(parser, options.threads),
         engines=tuple(name for name in wanted if name not in missing),
         rounds=options.repeat,
@@ -100,7 +103,8 @@ def _progress(steps: int, *, quiet: bool) -> Iterator[Advance]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cpu.py", description=(__doc__ or "").split("\n", 1)[0])
     add = parser.add_argument
-    add("--models", default=MODELS, metavar="A,B", help=f"default {MODELS}; of {', '.join(ZOO)}")
+    known = f"files of ONNX, or of {', '.join(ZOO)}"
+    add("--models", default=MODELS, metavar="A,B", help=f"{known} (default {MODELS})")
     add("--threads", default="1", metavar="N,M", help="numbers of threads (default 1)")
     add("--peers", default=",".join(PEERS), metavar="A,B", help="default: all there are")
     add("--repeat", type=_positive, default=10, metavar="N", help="rounds (default 10)")
@@ -129,6 +133,20 @@ def parse_names(
     for name in names:
         if name not in known:
             parser.error(f"{option}: no {name!r}; there are {', '.join(known)}")
+    return names
+
+
+def parse_models(parser: argparse.ArgumentParser, text: str) -> tuple[str, ...]:
+    """Reads a list of networks: names of the zoo, and files whose inputs have known sizes."""
+    names = tuple(dict.fromkeys(name for name in text.split(",") if name))
+    for name in names:
+        if name not in ZOO and not name.endswith(".onnx"):
+            parser.error(f"--models: no {name!r}; there are files FILE.onnx and {', '.join(ZOO)}")
+        if name not in ZOO:
+            try:
+                sample_inputs(onnx.load(name, load_external_data=False))
+            except (OSError, ValueError, DecodeError) as error:
+                parser.error(f"--models: {name}: {error}")
     return names
 
 

@@ -87,14 +87,24 @@ def measure_model(name: str, settings: Settings, peak_gflops: float, advance: Ad
             bound_ms = 2e3 * subject.macs / (peak_gflops * 1e9 * threads)
             reference = next((one for one in contestants if one.engine == REFERENCE), None)
             measured = tuple(_measurement(one, reference) for one in contestants)
-            yield summarize(name, threads, subject.macs, bound_ms, busy, measured)
+            yield summarize(subject.name, threads, subject.macs, bound_ms, busy, measured)
 
 
 def prepare(name: str, settings: Settings, folder: Path) -> Subject:
-    """Build a network and random inputs, and put both on disk."""
-    model = ZOO[name](batch=settings.batch, seed=settings.seed)
-    subject = Subject(name, folder / "model.onnx", folder / "inputs.npz", count_macs(model))
-    onnx.save(model, subject.model)
+    """Build a network and random inputs, and put both on disk. A file of the user's is taken as it
+    is; where sizes in it are not known, nor are its multiply-accumulates (0)."""
+    inputs = folder / "inputs.npz"
+    if name in ZOO:
+        model = ZOO[name](batch=settings.batch, seed=settings.seed)
+        subject = Subject(name, folder / "model.onnx", inputs, count_macs(model))
+        onnx.save(model, subject.model)
+    else:
+        model = onnx.load(name, load_external_data=False)
+        try:
+            macs = count_macs(model)
+        except (KeyError, onnx.shape_inference.InferenceError):
+            macs = 0
+        subject = Subject(Path(name).stem, Path(name).resolve(), inputs, macs)
     with subject.inputs.open("wb") as file:
         np.savez(file, **sample_inputs(model, settings.seed))
     return subject

@@ -138,7 +138,7 @@ def make_table(cases: Sequence[Case], peak_gflops: float) -> Table:
         justify: JustifyMethod = "left" if heading in ("model", "engine") else "right"
         table.add_column(heading, justify=justify, no_wrap=True)
     for case in cases:
-        lead = (case.model, str(case.threads), f"{case.bound_ms:.2f}")
+        lead = (case.model, str(case.threads), f"{case.bound_ms:.2f}" if case.macs else "")
         for one in case.measurements:
             table.add_row(*lead, one.engine, *_cells(one, case))
             lead = ("", "", "")

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from cpu import main
 from interleave import compare
+from onnx_models import model, node
 from report import Measurement, problems, summarize
+from zoo import ZOO
 
 
 def measurement(engine, rounds_ms, failure=None):
@@ -54,6 +56,20 @@ def test_unknown_names_are_answered_with_the_known_ones(capsys):
     assert capsys.readouterr().err.endswith(
         "cpu.py: error: --peers: no 'onnxruntim'; there are onnxruntime, openvino\n"
     )
+
+
+def test_files_are_checked_before_anything_is_measured(tmp_path, capsys):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model([node("Relu", ["x"], ["y"])], {"x": ("N", 4)}).SerializeToString())
+    for name, said in {
+        str(path): f"{path}: input 'x' has the symbolic dimension 'N': say its size, as in "
+        "sample_inputs(model, N=1)",
+        "none.onnx": "none.onnx: [Errno 2] No such file or directory: 'none.onnx'",
+        "resnet": f"no 'resnet'; there are files FILE.onnx and {', '.join(ZOO)}",
+    }.items():
+        with pytest.raises(SystemExit):
+            main(["--models", name])
+        assert capsys.readouterr().err.endswith(f"cpu.py: error: --models: {said}\n")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="workers need pipes that can be waited for")
