@@ -21,7 +21,13 @@ TARGET = cpu.cpu("avx2")
 
 
 def attention(
-    rows: int = 200, keys: int = 190, width: int = 12, between: list | None = None, axis: int = -1
+    rows: int = 200,
+    keys: int = 190,
+    width: int = 20,
+    between: list | None = None,
+    axis: int = -1,
+    terms: int = 8,
+    heads: int | str = 2,
 ) -> Graph:
     """Two heads; `between` are nodes from `scores` to `masked`."""
     nodes = [
@@ -36,7 +42,7 @@ def attention(
         "mask": np.where(rng.random((rows, keys)) < 0.3, -np.inf, 0).astype(np.float32),
         "columns": rng.integers(-2, 3, keys).astype(np.float32),
     }
-    inputs = {"q": (2, rows, 8), "k": (2, 8, keys), "v": (2, keys, width)}
+    inputs = {"q": (heads, rows, terms), "k": (heads, terms, keys), "v": (heads, keys, width)}
     return import_model(model(nodes, inputs, constants=constants))
 
 
@@ -55,7 +61,7 @@ MASKED = [node("Mul", ["scores", "scale"], ["s"]), node("Add", ["s", "mask"], ["
 
 @pytest.mark.parametrize(
     "rows, keys, width, between",
-    [(200, 190, 12, None), (197, 197, 16, None), (192, 256, 5, MASKED), (97, 400, 40, MASKED)],
+    [(200, 190, 20, None), (197, 197, 16, None), (192, 256, 17, MASKED), (97, 400, 40, MASKED)],
 )
 def test_scores_are_never_whole(rows: int, keys: int, width: int, between: list | None):
     kernels = scheduled_kernels(attention(rows, keys, width, between), TARGET)
@@ -79,13 +85,28 @@ def test_blocks_are_shared_among_cores_where_they_do_not_overlap(cores: int):
     [
         attention(rows=20, keys=4000),  # few rows
         attention(rows=64, keys=64),  # few scores
+        attention(width=12),
+        attention(width=136),
+        attention(terms=136),
         attention(axis=-2),  # every row is wanted for each column
         attention(between=[node("Softmax", ["scores"], ["masked"])]),
     ],
-    ids=["few rows", "few scores", "columns", "two softmaxes"],
+    ids=["few rows", "few scores", "narrow", "wide", "long sums", "columns", "two softmaxes"],
 )
 def test_other_products_are_kernels_of_their_own(graph: Graph):
     assert not chains(scheduled_kernels(graph, TARGET))
+
+
+def test_batches_of_unknown_size():
+    graph = attention(heads="N")
+    inputs = [
+        np.random.default_rng(0).integers(-2, 3, (3, *v.shape[1:])).astype(np.float32)
+        for v in graph.inputs
+    ]
+    check_compiled(graph, inputs, {"N": 3}, TARGET, Options())
+    scheduled = tilewright.compile(graph, target=TARGET, until="scheduled")
+    (chain,) = (s.kernel for name, s in scheduled.items() if name.count("matmul") > 1)
+    assert max(sizes(chain)) * 4 < 200 * 190
 
 
 def test_scores_that_others_read():
@@ -106,7 +127,7 @@ def test_chains_of_chains():
         node("Softmax", ["c"], ["d"]),
         node("MatMul", ["d", "v"], ["y"]),
     ]
-    inputs = {"q": (190, 8), "k": (8, 180), "k2": (180, 190), "v": (190, 16)}
+    inputs = {"q": (300, 8), "k": (8, 120), "k2": (120, 110), "v": (110, 16)}
     kernels = scheduled_kernels(import_model(model(nodes, inputs)), TARGET)
     assert [name.count("matmul") for name in kernels] == [1, 0, 2]
 

@@ -24,7 +24,7 @@ from tilewright.ir.op import Category
 from tilewright.ops.movement import AxisAttrs, TransposeAttrs
 from tilewright.optimize.edit import is_view
 from tilewright.optimize.recompute import Costs, elements
-from tilewright.plan.row_blocks import are_large
+from tilewright.plan.row_blocks import are_large, suit_blocks
 from tilewright.plan.rows_by_rows import are_few
 
 MAX_NODES = 64  # of a group
@@ -90,12 +90,21 @@ def _is_anchored(group: Group, op: str) -> bool:
     return group.anchor is not None and group.anchor.op.name == op
 
 
-def _are_rows(softmax: GraphNode | None, scores: Value) -> bool:
-    """Whether a softmax goes along the rows of scores of which there are many."""
-    if softmax is None or scores.type.rank < 2:
+def _are_rows(shares: Group, scores: Group) -> bool:
+    """Whether a softmax goes along the rows of a product of which there are many."""
+    (result,) = scores.exit.outputs
+    if shares.anchor is None or result.type.rank < 2:
         return False
-    axis = softmax.attrs_of(AxisAttrs).axis
-    return axis in (-1, scores.type.rank - 1) and are_large(*scores.shape[-2:])
+    axis = shares.anchor.attrs_of(AxisAttrs).axis
+    return axis in (-1, result.type.rank - 1) and are_large(*result.shape[-2:])
+
+
+def _have_few_columns(scores: Group, values: Group) -> bool:
+    """Whether the factors of two products, beside the rows and columns of scores, are narrow."""
+    first, last = scores.anchor, values.anchor
+    if first is None or last is None:
+        return False
+    return suit_blocks(first.inputs[0].shape[-1], last.outputs[0].shape[-1])
 
 
 class _Grouping:
@@ -240,7 +249,7 @@ class _Grouping:
             scores = self._before(shares)
             if scores is None or not _is_anchored(scores, "matmul") or scores in taken:
                 continue
-            if _are_rows(shares.anchor, scores.exit.outputs[0]):
+            if _are_rows(shares, scores) and _have_few_columns(scores, group):
                 self._add(group, [*shares.nodes, *scores.nodes])
                 taken |= {group, shares, scores}
                 self.groups = [g for g in self.groups if g not in (shares, scores)]

@@ -22,42 +22,49 @@ COLUMNS = 8  # from which they are worth a pass over the factor
 
 def turn_factors(graph: Graph) -> Graph:
     """The graph with a transpose before each factor whose columns are the result's last axis, and
-    lie apart."""
+    lie apart. That factor is the second one, as in a product of matrices."""
     fixed, fresh = fixed_values(graph), fresh_names(graph)
     nodes: list[GraphNode] = []
-    for n in graph.nodes:
-        turned = _factor_to_turn(n, fixed) if n.op.name == "einsum" else None
-        if turned is None:
-            nodes.append(n)
-            continue
-        attrs, value = n.attrs_of(EinsumAttrs), n.inputs[turned]
-        term, last = attrs.terms[turned], attrs.result[-1]
-        wanted = term.replace(last, "") + last
-        perm = TransposeAttrs(tuple(term.index(letter) for letter in wanted))
-        nodes.append(new_node(replace(n, outputs=(value,)), "transpose", perm, (value,), fresh))
-        inputs, terms = [*n.inputs], [*attrs.terms]
-        inputs[turned], terms[turned] = nodes[-1].outputs[0], wanted
-        made = replace(attrs, terms=tuple(terms))
-        nodes.append(replace(n, attrs=made, inputs=tuple(inputs)))
+    for node in graph.nodes:
+        n = _with_columns_second(node, fixed) if node.op.name == "einsum" else node
+        if n.op.name == "einsum" and _should_turn(n, fixed):
+            attrs, (other, value) = n.attrs_of(EinsumAttrs), n.inputs
+            term, last = attrs.terms[1], attrs.result[-1]
+            wanted = term.replace(last, "") + last
+            perm = TransposeAttrs(tuple(term.index(letter) for letter in wanted))
+            nodes.append(new_node(replace(n, outputs=(value,)), "transpose", perm, (value,), fresh))
+            made = replace(attrs, terms=(attrs.terms[0], wanted))
+            n = replace(n, attrs=made, inputs=(other, nodes[-1].outputs[0]))
+        nodes.append(n)
     return rebuild(graph, nodes)
 
 
-def _factor_to_turn(n: GraphNode, fixed: set[Value]) -> int | None:
-    """Which factor of a sum of products of two tensors is better transposed; None for none."""
+def _with_columns_second(n: GraphNode, fixed: set[Value]) -> GraphNode:
+    """A sum of products of two tensors that are both computed, of which the second has the
+    result's last axis if one alone has it."""
+    attrs = n.attrs_of(EinsumAttrs)
+    if len(n.inputs) != 2 or not attrs.result or fixed & {*n.inputs}:
+        return n
+    first, second = (attrs.result[-1] in term for term in attrs.terms)
+    if not first or second:
+        return n
+    return replace(n, attrs=replace(attrs, terms=attrs.terms[::-1]), inputs=n.inputs[::-1])
+
+
+def _should_turn(n: GraphNode, fixed: set[Value]) -> bool:
+    """Whether the second factor of a sum of products is better transposed."""
     attrs = n.attrs_of(EinsumAttrs)
     known = all(isinstance(d, int) for v in n.inputs for d in v.shape)
-    having = [i for i, term in enumerate(attrs.terms) if attrs.result[-1:] in term]
-    if len(n.inputs) != 2 or not attrs.result or len(having) != 1 or not known:
-        return None
-    (own,) = having
-    term, other = attrs.terms[own], attrs.terms[1 - own]
-    columns = n.inputs[own].shape[term.index(attrs.result[-1])]
+    if len(n.inputs) != 2 or not attrs.result or not known or n.inputs[1] in fixed:
+        return False
+    last, (other, term) = attrs.result[-1], attrs.terms
+    if last not in term or last in other or term.endswith(last) or len(set(term)) < len(term):
+        return False
     summed = set(term) & set(other) - set(attrs.result)
-    is_plain = len(set(term)) == len(term) and n.inputs[own] not in fixed
-    if term.endswith(attrs.result[-1]) or not summed or not is_plain or columns < COLUMNS:
-        return None
+    columns = n.inputs[1].shape[term.index(last)]
     rows, depth = (
-        math.prod(int(n.inputs[1 - own].shape[other.index(c)]) for c in letters)
+        math.prod(int(n.inputs[0].shape[other.index(c)]) for c in letters)
         for letters in (set(other) & set(attrs.result) - set(term), summed)
     )
-    return None if term[-1] in summed and are_few(rows, depth) else own
+    by_rows = term[-1] in summed and are_few(rows, depth)
+    return bool(summed) and int(columns) >= COLUMNS and not by_rows

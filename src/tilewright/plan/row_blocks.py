@@ -17,7 +17,7 @@ import math
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Dim
+from tilewright.ir.expr import Buffer, Dim
 from tilewright.ir.loop import Kernel, loads
 from tilewright.plan.contraction import (
     accumulator,
@@ -42,6 +42,8 @@ from tilewright.target.target import Target
 
 LARGE = 1 << 15  # scores of one product of matrices, from which they are not kept whole
 LEAST_ROWS = 24  # in two blocks or more
+NARROW, WIDE = 16, 128  # columns of values: for fewer there are no tiles; of more, and of longer
+# sums, products take so long that passes over scores hardly count, and factors leave near caches
 CLOSE = 1.02  # what twice as many rows in a block may cost in rows that are done twice
 
 
@@ -50,6 +52,13 @@ def are_large(rows: Dim, columns: Dim) -> bool:
     if not isinstance(rows, int) or not isinstance(columns, int):
         return False
     return rows >= LEAST_ROWS and rows * columns >= LARGE
+
+
+def suit_blocks(terms: Dim, columns: Dim) -> bool:
+    """Whether the sums of a chain's first product are short, and its last result narrow enough."""
+    if not isinstance(terms, int) or not isinstance(columns, int):
+        return False
+    return terms <= WIDE and NARROW <= columns <= WIDE
 
 
 def is_chain(kernel: Kernel) -> bool:
@@ -99,7 +108,7 @@ def _schedule_blocks(s: Schedule, c: Contraction, target: Target) -> None:
     for buffer in reversed(list(s.allocations())):
         at = None if buffer in between else place_of(s, buffer, target)
         local = s.compute_at(buffer, block if at is None else at)
-        if math.prod(local.shape) * rows > math.prod(buffer.shape) * count:
+        if _known_elements(local) * rows > _known_elements(buffer) * count:
             raise ScheduleError(f"a block of {count} rows needs {local}")
     for name in names:
         for nest in [n for n in nests(s.for_(block).body) if n.buffer.name == name]:
@@ -117,6 +126,11 @@ def _rows_of_block(s: Schedule, target: Target) -> int:
     fits = 4 * tile * columns * first.buffer.dtype.bytes <= near_cache(target) // 4
     close = waste(rows, 2 * tile) <= CLOSE * waste(rows, tile)
     return 2 * tile if fits and close and 2 * tile <= rows else tile
+
+
+def _known_elements(buffer: Buffer) -> int:
+    """Along the axes whose sizes are known: how many batches there are is the same before."""
+    return math.prod(n for n in buffer.shape if isinstance(n, int))
 
 
 def _products(kernel: Kernel) -> list[Nest]:
