@@ -101,14 +101,14 @@ def test_progress_is_told_from_none_to_all() -> None:
 
 def in_child(monkeypatch: pytest.MonkeyPatch, happens: Callable[[str], object]) -> None:
     """Has it happen in forked processes before they compile a kernel."""
-    parent, original = os.getpid(), compiler.default_schedule
+    parent, original = os.getpid(), compiler.fused_schedule
 
     def schedule(loops, target, layouts):
         if os.getpid() != parent:
             happens(loops.name)
         return original(loops, target, layouts)
 
-    monkeypatch.setattr(compiler, "default_schedule", schedule)
+    monkeypatch.setattr(compiler, "fused_schedule", schedule)
 
 
 def test_a_killed_process_loses_nothing(monkeypatch: pytest.MonkeyPatch, here: list[str]) -> None:
@@ -122,7 +122,7 @@ def test_an_error_is_that_of_compiling_alone(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(loops, target, layouts):
         raise CompileError(f"{loops.name} is not wanted", hint="ask for another")
 
-    monkeypatch.setattr(compiler, "default_schedule", refuse)
+    monkeypatch.setattr(compiler, "fused_schedule", refuse)
     with pytest.raises(CompileError, match="is not wanted") as error:
         compiled()
     assert error.value.hint == "ask for another"
@@ -248,7 +248,7 @@ side_by_side.available_cpus = lambda: 2
 def wait(*_):
     os.write(1, b"forked\\n")
     time.sleep(100)
-compiler.default_schedule = wait
+compiler.fused_schedule = wait
 t.compiled()
 """
 
