@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = (OURS, *parse_names(parser, "--peers", options.peers, PEERS))
     missing = [name for name in wanted if ENGINES[name].installed_version() is None]
     settings = Settings(
-        models=parse_models(parser, options.models),
+        models=parse_models(parser, options.models, options.batch),
         threads=parse_counts(parser, options.threads),
         engines=tuple(name for name in wanted if name not in missing),
         rounds=options.repeat,
@@ -136,13 +136,16 @@ def parse_names(
     return names
 
 
-def parse_models(parser: argparse.ArgumentParser, text: str) -> tuple[str, ...]:
-    """Reads a list of networks: names of the zoo, and files whose inputs have known sizes."""
+def parse_models(parser: argparse.ArgumentParser, text: str, batch: int) -> tuple[str, ...]:
+    """Reads a list of networks: names of the zoo, and files whose inputs have known sizes, which
+    have the batch that they have."""
     names = tuple(dict.fromkeys(name for name in text.split(",") if name))
     for name in names:
         if name not in ZOO and not name.endswith(".onnx"):
             parser.error(f"--models: no {name!r}; there are files FILE.onnx and {', '.join(ZOO)}")
         if name not in ZOO:
+            if batch != 1:
+                parser.error(f"--batch: {name} has a batch of its own; {batch} is for the zoo")
             try:
                 sample_inputs(onnx.load(name, load_external_data=False))
             except (OSError, ValueError, DecodeError) as error:

@@ -70,6 +70,10 @@ def test_files_are_checked_before_anything_is_measured(tmp_path, capsys):
         with pytest.raises(SystemExit):
             main(["--models", name])
         assert capsys.readouterr().err.endswith(f"cpu.py: error: --models: {said}\n")
+    with pytest.raises(SystemExit):
+        main(["--models", str(path), "--batch", "2"])
+    said = f"cpu.py: error: --batch: {path} has a batch of its own; 2 is for the zoo\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="workers need pipes that can be waited for")

@@ -40,7 +40,6 @@ def attention(
     constants = {
         "scale": np.float32(0.25),
         "mask": np.where(rng.random((rows, keys)) < 0.3, -np.inf, 0).astype(np.float32),
-        "columns": rng.integers(-2, 3, keys).astype(np.float32),
     }
     inputs = {"q": (heads, rows, terms), "k": (heads, terms, keys), "v": (heads, keys, width)}
     return import_model(model(nodes, inputs, constants=constants))

@@ -122,9 +122,7 @@ def _check_kernels(recorder: Recorder, values: Mapping[str, int]) -> int:
                 if _shapes(kernel) not in shapes:
                     continue  # arranged
                 given = [
-                    a
-                    if a.shape == b.shape
-                    else a.reshape([evaluate_dim(n, known) for n in b.shape])
+                    a.reshape([evaluate_dim(n, known) for n in b.shape])
                     for a, b in zip(inputs, kernel.inputs, strict=True)
                 ]
                 found = interpret(kernel, given, known)
