@@ -59,6 +59,7 @@ from tilewright.optimize.merge_common import merge_common
 from tilewright.optimize.merge_subgraphs import members
 from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.move_reshapes import move_reshapes
+from tilewright.optimize.narrow_moves import narrow_moves
 from tilewright.optimize.place_kernels import Placement
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.share_kernels import share_kernels
@@ -314,6 +315,7 @@ class _Compilation:
     def optimize(self, graph: Graph) -> Graph:
         alone = not self.devices.others
         passes = (
+            narrow_moves,
             *((keep_bytes, self.contract_bytes, compact_weights, turn_factors) if alone else ()),
             *((self.shorten_floats,) if self.options.precision != F32 else ()),
             fold_constants,

@@ -103,6 +103,14 @@ def _overhang(attrs: PoolAttrs, axis: int, size: Dim, extent: Dim) -> int:
     return attrs.strides[axis] - 1 if beyond is None else max(0, beyond)
 
 
+def windows_have_elements(attrs: PoolAttrs) -> bool:
+    """Whether every window has an element of the input beside padding. In ceil mode the last one
+    starts before the end padding."""
+    pads = zip(attrs.pads_begin, attrs.pads_end, attrs.kernel, strict=True)
+    inside = all(max(before, after) < size for before, after, size in pads)
+    return inside and all(d == 1 for d in attrs.dilations)
+
+
 def _padded(b: Builder, attrs: PoolAttrs, x: Buffer, shape: Sequence[Dim], fill: float) -> Buffer:
     after = [
         p + _overhang(attrs, axis, x.shape[2 + axis], shape[2 + axis])

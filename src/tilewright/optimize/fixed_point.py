@@ -15,7 +15,7 @@ limits, as hard swish has it:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -34,6 +34,7 @@ SHIFTS = range(31)
 LARGEST = (1 << 31) - 1  # of what is computed
 CARRIED = MOVES - {"max_pool"}  # which commute with every function of an element
 SCALES = frozenset({"mul", "div"})
+Known = Callable[[Value], "np.ndarray | None"]  # the array of a constant
 STEPS = frozenset({"add", "sub", "mul", "div", "min", "max", "clip", "relu", "floor", "round"})
 
 
@@ -114,6 +115,7 @@ def _fixed_point(
         low, high = min(low, 0), max(high, 0)  # what lies around the picture counts
     if (high - low) * count >= NUMBERS or grid.largest * count >= 1 << 24:
         return None
+    known = graph.constants.get
     numbers = np.arange(low * count, high * count + 1)
     slope, gate = Fraction(2) ** grid.exponent / count, None
     values = numbers.astype(np.float32) * np.float32(Fraction(2) ** grid.exponent)
@@ -123,10 +125,10 @@ def _fixed_point(
         gate = _gate(product, graph, numbers, values, slope)
         if gate is None:
             return None
-        values = _computed(product.plain, graph, values) * _computed(product.gated, graph, values)
+        values = computed(product.plain, known, values) * computed(product.gated, known, values)
         slope *= slope * _slope_of([*product.plain, *product.gated], graph)
         numbers = gate.times(numbers)
-    values = _computed(chain, graph, values)
+    values = computed(chain, known, values)
     if not np.abs(values.astype(np.float64)).max() < LARGEST:  # or no numbers
         return None
     made = values.astype(np.int64)
@@ -189,7 +191,7 @@ def _gate(
 ) -> Gate | None:
     """The limits between which a factor grows with the number, in units of its slope."""
     slope *= _slope_of(product.gated, graph)
-    gates = _computed(product.gated, graph, values).astype(np.float64)
+    gates = computed(product.gated, graph.constants.get, values).astype(np.float64)
     between = (gates > gates.min()) & (gates < gates.max())
     if slope <= 0 or not between.any() or not np.isfinite(gates).all():
         return None
@@ -245,7 +247,7 @@ def _slope_of(chain: Iterable[GraphNode], graph: Graph) -> Fraction:
     return math.prod((_slope(s, graph) for s in chain), start=Fraction(1))
 
 
-def _computed(chain: Sequence[GraphNode], graph: Graph, values: np.ndarray) -> np.ndarray:
+def computed(chain: Sequence[GraphNode], known: Known, values: np.ndarray) -> np.ndarray:
     """What the chain gives for each value, computed as the graph does."""
     for n in chain:
         if n.op.name in CARRIED:
@@ -253,7 +255,7 @@ def _computed(chain: Sequence[GraphNode], graph: Graph, values: np.ndarray) -> n
         given: list[Buffer] = []
         arrays = []
         for v in n.inputs:
-            array = graph.constants.get(v)
+            array = known(v)
             arrays.append(values if array is None else array.reshape(()))
             given.append(Buffer(f"x{len(given)}", v.dtype, arrays[-1].shape))
         (values,) = evaluate_program(op_program(n.op, n.attrs, given), arrays)

@@ -18,7 +18,7 @@ from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Attrs
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.elementwise import CastAttrs
-from tilewright.ops.pool import PoolAttrs
+from tilewright.ops.pool import PoolAttrs, windows_have_elements
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead, with_inputs
 from tilewright.optimize.grids import limits_of
@@ -31,15 +31,6 @@ MOVING = ("reshape", "transpose", "slice")
 def keep_bytes(graph: Graph) -> Graph:
     """The graph with such operators on bytes, and without quantisation of what was dequantised."""
     return remove_dead(_Keeper(graph).run())
-
-
-def _has_elements(n: GraphNode) -> bool:
-    """Whether every window of a pooling has an element, beside padding, whose least byte would not
-    be the least float."""
-    attrs = n.attrs_of(PoolAttrs)
-    pads = zip(attrs.pads_begin, attrs.pads_end, attrs.kernel, strict=True)
-    inside = all(max(before, after) < size for before, after, size in pads)
-    return inside and not attrs.ceil and all(d == 1 for d in attrs.dilations)
 
 
 class _Keeper:
@@ -88,7 +79,10 @@ class _Keeper:
         parts = [v for v in (bytes_.zero, bytes_.scale) if v is not None]
         if any(v.type.rank > n.outputs[0].type.rank for v in parts):
             return False
-        return n.op.name in MOVING or (self._scale(bytes_) > 0 and _has_elements(n))
+        if n.op.name in MOVING:
+            return True
+        # Padding is the least byte, which would not be the least float.
+        return self._scale(bytes_) > 0 and windows_have_elements(n.attrs_of(PoolAttrs))
 
     def _on_bytes(self, n: GraphNode, bytes_: ScaledBytes) -> None:
         """The operator in front of the conversion to floats."""

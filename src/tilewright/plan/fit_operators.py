@@ -3,6 +3,8 @@
     y: i8 = max(min(x, 96), 0)    ->   cast(i8, max(min(cast(i32, x), 96), 0))     rows are of i32
     a - b                         ->   a + b * -1                                  no subtraction
     a >> 16                       ->   a >> 15 >> 1                      shifts by 15 at the most
+    a + 65525                     ->   a + 32767 + 32758                 numbers of 16 bits
+    a * 1365 + 136843             ->   (a + 100) * 1365 + 343
     abs(a)                        ->   max(a, a * -1)
 
 Each gives the same, to the bit: of integers that are cut off, of floats as multiplying by -1 is
@@ -12,7 +14,7 @@ exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tilewright.base.dtype import DType
@@ -48,17 +50,19 @@ from tilewright.schedule.primitives.padding import folded
 from tilewright.target.target import Target
 
 KEEP_RANGE = (BinaryOp.MIN, BinaryOp.MAX)  # results are one of the operands
+PARTS = 4  # at most, of a number that is added
 WRAP = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL)  # the same once cut off, whatever the width
 
 
 @dataclass(frozen=True)
 class RowOperators:
-    """What a target's instructions compute on rows of its own memories, and by how much they shift
-    to the right at most."""
+    """What a target's instructions compute on rows of its own memories, by how much they shift to
+    the right at most, and the numbers that they add."""
 
     types: frozenset[DType]
     operators: frozenset[object]
     shift: int
+    addends: range
 
 
 def row_instructions(target: Target) -> list[Instruction]:
@@ -91,18 +95,36 @@ def row_operators(target: Target) -> RowOperators:
     """The types and operators of those instructions."""
     types: set[DType] = set()
     operators: set[object] = set()
-    shifts: set[int] = set()
     for instruction in row_instructions(target):
         write = write_of(instruction)
         assert write is not None
         types |= {b.dtype for b in instruction.operands}
         operators |= {x.op for x in write.value.walk() if isinstance(x, (Binary, Unary))}
         operators |= {write.op} if isinstance(write, Accumulate) else set()
-        for x in write.value.walk():
-            if isinstance(x, Binary) and x.op is BinaryOp.SHR and not list(loads(x.b)):
-                parts = set(x.b.walk())
-                shifts |= {f.high for f in instruction.fields if f.symbol in parts}
-    return RowOperators(frozenset(types), frozenset(operators), max(shifts, default=0))
+    shifts, addends = (list(_numbers(target, op)) for op in (BinaryOp.SHR, BinaryOp.ADD))
+    return RowOperators(
+        frozenset(types),
+        frozenset(operators),
+        max((n.stop - 1 for n in shifts), default=0),
+        max(addends, key=len, default=range(0)),
+    )
+
+
+def _numbers(target: Target, op: BinaryOp) -> Iterator[range]:
+    """The numbers by which an operator's right operand is given to each of those instructions."""
+    for instruction in row_instructions(target):
+        write = write_of(instruction)
+        assert write is not None
+        found = [x for x in write.value.walk() if isinstance(x, Binary) and x.op is op]
+        given = [x.b for x in found] + [write.value] * (_operator(write) is op)
+        for number in (x for x in given if not list(loads(x))):
+            parts = set(number.walk())
+            fields = (f for f in instruction.fields if f.symbol in parts)
+            yield from (range(f.low, f.high + 1, f.multiple) for f in fields)
+
+
+def _operator(write: Write) -> BinaryOp | None:
+    return write.op if isinstance(write, Accumulate) else None
 
 
 def fit_value(value: Expr, rows: RowOperators) -> Expr:
@@ -117,24 +139,61 @@ def fit_value(value: Expr, rows: RowOperators) -> Expr:
     return value if found is None else Cast(value.dtype, found[0])
 
 
-def with_short_shifts(kernel: Kernel, target: Target) -> Kernel:
-    """A kernel that shifts by no more than the target's instructions do at once."""
-    most = row_operators(target).shift
+def with_small_numbers(kernel: Kernel, target: Target) -> Kernel:
+    """A kernel that shifts by no more, and adds no more, than the target's instructions do at
+    once."""
+    rows = row_operators(target)
 
-    def shorter(e: Expr) -> Expr:
-        if not (isinstance(e, Binary) and e.op is BinaryOp.SHR and isinstance(e.b, Const)):
+    def smaller(e: Expr) -> Expr:
+        if not (isinstance(e, Binary) and isinstance(e.b, Const) and e.dtype.is_integer):
             return e
-        amount = int(e.b.value)
-        if not 0 < most < amount < e.dtype.bits:
+        number = int(e.b.value)
+        inside = _added_inside(e, number, rows)
+        if inside is not None:
+            return inside
+        part = _first_part(e.op, number, rows, e.dtype)
+        if part is None:
             return e
-        first = binary(BinaryOp.SHR, e.a, const(most, e.dtype))
-        return shorter(binary(BinaryOp.SHR, first, const(amount - most, e.dtype)))
+        first = binary(e.op, e.a, const(part, e.dtype))
+        return smaller(binary(e.op, first, const(number - part, e.dtype)))
 
     def visit(stmt: Stmt) -> Stmt:
-        found = map_exprs(stmt, lambda e: rewrite(e, shorter))
+        found = map_exprs(stmt, lambda e: rewrite(e, smaller))
         return map_inner_blocks(found, lambda b: map_block(b, visit))
 
     return kernel.with_(body=map_block(kernel.body, visit))
+
+
+def _added_inside(e: Binary, number: int, rows: RowOperators) -> Expr | None:
+    """What adds most of a number that no instruction takes to what is multiplied before."""
+    product = e.a
+    if not (
+        e.op is BinaryOp.ADD
+        and rows.addends
+        and number not in rows.addends
+        and isinstance(product, Binary)
+        and product.op is BinaryOp.MUL
+        and isinstance(product.b, Const)
+        and product.b.value
+    ):
+        return None
+    inner, rest = divmod(number, int(product.b.value))
+    if inner not in rows.addends or rest not in rows.addends:
+        return None
+    total = (product.a + const(inner, e.dtype)) * product.b
+    return total + const(rest, e.dtype) if rest else total
+
+
+def _first_part(op: BinaryOp, number: int, rows: RowOperators, dtype: DType) -> int | None:
+    """What is shifted by or added first of a number that no instruction takes whole; None where one
+    does, or where it would be too many parts."""
+    if op is BinaryOp.SHR and 0 < rows.shift < number < dtype.bits:
+        return rows.shift
+    if op is BinaryOp.ADD and rows.addends and number not in rows.addends:
+        most = rows.addends[-1] if number > 0 else rows.addends[0]
+        if most and 0 < number // most < PARTS:
+            return most
+    return None
 
 
 def _replaced(e: Expr, operators: Collection[object]) -> Expr:

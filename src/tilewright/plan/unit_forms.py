@@ -16,7 +16,7 @@ from tilewright.ir.substitute import substitute
 from tilewright.plan.as_products import product_forms
 from tilewright.plan.constant_arrays import constant_forms
 from tilewright.plan.diagonal import diagonal_forms
-from tilewright.plan.fit_operators import with_short_shifts
+from tilewright.plan.fit_operators import with_small_numbers
 from tilewright.plan.fused_axes import fused_form, wants_long_axes
 from tilewright.plan.group_forms import group_forms
 from tilewright.plan.lane_products import lane_forms
@@ -80,7 +80,7 @@ def _check_sums(kernel: Kernel) -> None:
 
 def _forms(kernel: Kernel, target: Target, every_axis: bool) -> Iterator[UnitForm]:
     yield UnitForm(kernel)
-    short = with_short_shifts(kernel, target)
+    short = with_small_numbers(kernel, target)
     if short != kernel:
         yield UnitForm(short)
         kernel = short

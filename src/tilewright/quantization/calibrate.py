@@ -108,9 +108,11 @@ def _most(observer: Observer) -> float:
 
 
 def choose_scales(
-    plan: Plan, observers: Mapping[str, Observer], scheme: Scheme
+    network: Network, plan: Plan, observers: Mapping[str, Observer], scheme: Scheme
 ) -> dict[str, Scale]:
-    """A scale for every value with a pair."""
+    """A scale for every value with a pair. What a concatenation alone reads has the scale of its
+    result: with one of its own it would only be rounded twice."""
+    readers, made, outputs = network.readers(), plan.made, set(network.outputs)
     groups = _Groups(plan.points)
     for x in plan.layers:
         if x.kind is Kind.MOVE:
@@ -119,7 +121,11 @@ def choose_scales(
     for x in plan.layers:
         if x.node.op_type == "Concat":
             for o in x.operands:
-                if _is_near(groups, o, x.results[0], observers):
+                members = groups.members()[groups.root(o)]
+                others = {id(n) for m in members for n in readers.get(m, ())} - {id(x.node)}
+                others -= {id(made[m].node) for m in members if m in made and _keeps(made[m])}
+                alone = not others and not outputs.intersection(members)
+                if alone or _is_near(members, x.results[0], observers):
                     groups.join(o, x.results[0])
     scales: dict[str, Scale] = {}
     for members in groups.members().values():
@@ -129,9 +135,14 @@ def choose_scales(
     return scales
 
 
-def _is_near(groups: _Groups, operand: str, result: str, observers: Mapping[str, Observer]) -> bool:
-    """Whether an operand loses little on the scale of what it becomes a part of."""
-    members = groups.members()[groups.root(operand)]
+def _keeps(layer: Layer) -> bool:
+    """Whether a layer's result may have its operands' scale."""
+    return layer.kind is Kind.MOVE or layer.node.op_type == "Concat"
+
+
+def _is_near(members: Sequence[str], result: str, observers: Mapping[str, Observer]) -> bool:
+    """Whether an operand, all of whose values have one scale, loses little on the scale of what it
+    becomes a part of."""
     most = max((_most(observers[n]) for n in members if n in observers), default=0.0)
     return most >= NEAR * _most(observers[result])
 

@@ -118,7 +118,7 @@ def quantize(
         if not set(plan.points) <= set(floats.names):
             floats = watch_floats(network, plan)
         observers |= observe(floats, set(sources(plan)) - set(observers), data, tell)
-    scales = choose_scales(plan, observers, asked)
+    scales = choose_scales(network, plan, observers, asked)
     for name in find_wide_sums(network, plan) if wide_sums else ():
         del scales[name]
     q = Quantisation(network, plan, asked, scales, first_biases(network, plan))
