@@ -2,13 +2,15 @@
 
     python tools/fuzz_devices.py --count 100 --seed 0
     python tools/fuzz_devices.py --chips vta,dsp --count 20
+    python tools/fuzz_devices.py --branches --count 100
 
 Each network is drawn (convolutions of many sizes, strides, paddings, dilations and groups, residual
 additions, pooling, linear layers; hard swish and channels times gates where halves go up, so that
-nothing inside is left in floats), quantised, and compiled for one chip and the host in one of the
-two modes of rounding, with neighbouring kernels as one stream or apart, and some nodes pinned to a
-device where it can run them. Results must be those of the interpreter of the imported model, to the
-bit, also after saving and loading. Exit code 1: a difference, or an exception that is no refusal.
+nothing inside is left in floats; with --branches concatenations), quantised, and compiled for one
+chip and the host in one of the two modes of rounding, with neighbouring kernels as one stream or
+apart, and some nodes pinned to a device where it can run them. Results must be those of the
+interpreter of the imported model, to the bit, also after saving and loading. Exit code 1: a
+difference, or an exception that is no refusal.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ SIZES = (1, 4, 5, 7, 8, 12, 14, 17)
 
 
 class Network:
-    """A random float network, as an ONNX model."""
+    """A random float network, as an ONNX model; with `branches`, some that are put side by side."""
 
-    def __init__(self, random: np.random.Generator) -> None:
-        self.random = random
+    def __init__(self, random: np.random.Generator, branches: bool = False) -> None:
+        self.random, self.branches = random, branches
         self.rounding = self.pick(("half_up", "half_up", "half_even"))
         self.has_gates = self.rounding == "half_up"
         self.nodes: list[onnx.NodeProto] = []
@@ -60,6 +62,7 @@ class Network:
             layers = [self.conv, self.conv, self.conv, self.pool, self.residual]
             # Before the first convolution gates would be products of floats, which end otherwise.
             layers += [self.squeezed] if self.has_gates and self.weights else []
+            layers += [self.joined, self.dense] * 2 if self.branches else []
             value = self.pick(layers)(value)
         pools_alone = not self.weights  # nothing that could be quantised
         kinds = [n.op_type for n in self.nodes if n.op_type not in ("MaxPool", "Add")]
@@ -141,6 +144,41 @@ class Network:
         made = self.emit("Conv", [value, weight], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
         return self.emit("Relu", [self.emit("Add", [made, value])])
 
+    def branch(self, value: str) -> str:
+        """A few channels more of a picture of the same size."""
+        n, c, h, w = self.shape
+        size, out = self.pick((1, 1, 3)), self.pick((16, 16, 32, *CHANNELS))
+        if self.random.random() < 0.2:
+            pads = {"kernel_shape": [3, 3], "pads": [1] * 4}
+            value = self.emit("MaxPool", [value], **pads)
+        inputs = [value, self.weight(out, c, size, size), self.weight(out)]
+        made = self.emit("Conv", inputs, kernel_shape=[size] * 2, pads=[size // 2] * 4)
+        self.shape = (n, out, h, w)
+        return self.emit("Relu", [made]) if self.random.random() < 0.7 else made
+
+    def joined(self, value: str) -> str:
+        """Branches side by side; perhaps with what they are made of."""
+        before = self.shape
+        parts = [value] if self.random.random() < 0.3 else []
+        count = before[1] * len(parts)
+        for _ in range(self.pick((1, 2, 3)) if parts else self.pick((2, 3))):
+            self.shape = before
+            parts.append(self.branch(value))
+            count += self.shape[1]
+        self.shape = (before[0], count, *before[2:])
+        order = self.random.permutation(len(parts))
+        return self.emit("Concat", [parts[k] for k in order], axis=1)
+
+    def dense(self, value: str) -> str:
+        """Layers that read all before them, as each is put beside these."""
+        parts, total = [value], self.shape
+        for _ in range(self.pick((1, 2, 3))):
+            parts.append(self.branch(value))
+            total = (*total[:1], total[1] + self.shape[1], *total[2:])
+            self.shape = total
+            value = self.emit("Concat", parts, axis=1)
+        return value
+
     def linear(self, value: str) -> str:
         flat = self.emit("Flatten", [value])
         out = self.pick((1, 2, 10, 16, 33))
@@ -158,10 +196,10 @@ def compiled(model: onnx.ModelProto, target: dict, options: Options) -> Module:
         return tilewright.compile(model, target=target, options=replace(options, pins={}))
 
 
-def trial(seed: int, chips: list[str]) -> str:
+def trial(seed: int, chips: list[str], branches: bool = False) -> str:
     """What came of one network: how many kernels its chip ran."""
     random = np.random.default_rng(seed)
-    network = Network(random)
+    network = Network(random, branches)
     model = network.model()
     given = {"x": random.normal(size=(1, *network.input[1:])).astype(np.float32)}
     quantised = tilewright.quantize(model, given, scheme="pow2").model
@@ -193,12 +231,13 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--chips", default=",".join(CHIPS))
+    parser.add_argument("--branches", action="store_true", help="concatenations as well")
     options = parser.parse_args()
     failed = 0
     for seed in range(options.seed, options.seed + options.count):
         start = time.perf_counter()
         try:
-            told = trial(seed, options.chips.split(","))
+            told = trial(seed, options.chips.split(","), options.branches)
         except Exception:  # noqa: BLE001 - whatever it is, it is to be seen
             failed += 1
             told = f"FAILED\n{traceback.format_exc()}"

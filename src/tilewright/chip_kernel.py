@@ -164,6 +164,7 @@ class ChipKernel:
         """An output that lies in the chip's memory, without what was added of it."""
         kind = self._type(held)
         made = next(b for b in self.form.kernel.outputs if b.name == held.name)
+        memory = memory.reshape([int(n) for n in kind.physical_shape])  # of one axis in a stream
         whole = read_arranged(memory, kind, tuple(int(n) for n in kind.shape))
         inside = whole[tuple(slice(0, int(n)) for n in made.shape)]
         return self.form.results.get(held.name, MadeArray((held.name,))).of([inside])

@@ -56,7 +56,7 @@ from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.keep_bytes import keep_bytes
 from tilewright.optimize.merge_common import merge_common
-from tilewright.optimize.merge_subgraphs import members
+from tilewright.optimize.merge_subgraphs import JOINED, members
 from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.narrow_moves import narrow_moves
@@ -314,6 +314,7 @@ class _Compilation:
 
     def optimize(self, graph: Graph) -> Graph:
         alone = not self.devices.others
+        once = (merge_common, remove_dead)
         passes = (
             narrow_moves,
             *((keep_bytes, self.contract_bytes, compact_weights, turn_factors) if alone else ()),
@@ -325,14 +326,12 @@ class _Compilation:
             fold_rescaling,
             fold_constants,  # again: scales leave arithmetic on constants behind
             simplify_nodes,  # again: what folding made constant may now be neutral
-            merge_common,
-            remove_dead,
+            *once,
             move_reshapes,
             simplify_nodes,  # again: reshapes that met cancel
             fold_constants,  # again: reshapes moved onto constants
-            merge_common,
-            remove_dead,
-            *(() if alone else (use_integers, merge_common, remove_dead)),
+            *once,
+            *(() if alone else (use_integers, *once)),
             *((check_contents,) if self.options.checks else ()),  # of what is left
             partial(
                 place,
@@ -340,7 +339,7 @@ class _Compilation:
                 assign=self.options.assign,
                 default=self.devices.host,
             ),
-            fuse,
+            fuse if alone else partial(fuse, apart=JOINED),
         )
         return self.run_passes(graph, passes)
 

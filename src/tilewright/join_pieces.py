@@ -18,10 +18,17 @@ from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
 from tilewright.chip_kernel import ChipKernel, PieceTime, proven_stream
-from tilewright.ir.expr import Buffer, Var
-from tilewright.ir.loop import Alloc, Block, For, Kernel, buffers_written
+from tilewright.ir.expr import Buffer, Expr, Var
+from tilewright.ir.loop import (
+    Alloc,
+    Block,
+    Call,
+    For,
+    Kernel,
+    buffers_written,
+    walk_statements,
+)
 from tilewright.ir.tensor_type import Layout
-from tilewright.ops.movement import flatten_index
 from tilewright.passed_arrays import MadeOtherwise, PassedArrays
 from tilewright.plan.borders import Border
 from tilewright.plan.bound import ContractionBound
@@ -79,7 +86,7 @@ def build_pieces(
     PieceRefused for the first that cannot be built, in the author's names where nothing is known:
     then there is an author."""
     made: Known = {} if known is None else known
-    passed = PassedArrays(split.borders)
+    passed = PassedArrays(split.borders, joins=split.joins)
     return _Pieces(split, target, build, least, made, residents, passed, known is None).built()
 
 
@@ -101,8 +108,11 @@ class _Pieces:
             for resident in self.residents.take(number, variant):
                 found[resident.maker].append(self._spilled(resident))
             found.append([built])
-            if piece is not self.split.pieces[-1]:
-                self._pass(built)
+            if piece.outputs[0].name in self.split.passed:
+                try:
+                    self._pass(built)
+                except ScheduleError as error:
+                    raise PieceRefused(error, number) from None
         return [piece for several in found for piece in several]
 
     def _pass(self, built: BuiltPiece) -> None:
@@ -220,21 +230,28 @@ class _Joined:
         self.arrays: dict[str, MadeArray] = {}
         self.layouts: dict[str, Layout] = {}
         self.borders: dict[str, Border] = {}
-        self.passed = PassedArrays(split.borders, _room(built))
+        self.passed = PassedArrays(split.borders, _room(built), split.joins)
 
     def kernel_of(self, parameters: Sequence[str]) -> ChipKernel:
         """The kernel that is called with arrays in this order."""
         body: list[Block] = []
-        results: list[Buffer] = []  # of each piece
+        results: list[Buffer] = []  # what each piece's result lies in
         taken = set(self.taken)
-        for k, piece in enumerate(self.built):
+        joined = self.split.joined
+        passing = self.built if joined is not None else self.built[:-1]
+        for piece in passing:
+            self._pass(piece)
+        for piece in self.built:
             block = self._with_inputs(piece)
             (result,) = piece.chip.kernel.outputs
-            if k < len(self.built) - 1:
-                new = self._passed(piece)
-                block = _in_a_row(block, self._named(piece, result), new)
-                body.append((Alloc(new),))
-            results.append(new if k < len(self.built) - 1 else result)
+            new = result
+            if piece in passing:
+                name = piece.names[result.name]
+                new = self.passed.row(name)
+                block = self._in_a_row(block, self._named(piece, result), name)
+                if new not in results and (joined is None or new.name != joined.result.name):
+                    body.append((Alloc(new),))
+            results.append(new)
             taken |= {b.name for b in self.inputs}
             block = copy_block(block, taken)
             # What is allocated in different loops may lie in one place; a core would branch.
@@ -242,22 +259,27 @@ class _Joined:
             body.append(block if self.target.bundles is not None else together)
         last, (output,) = self.built[-1].chip, self.source.outputs
         (result,) = last.kernel.outputs
+        held = result.with_(name=output.name) if joined is None else self.passed.row(output.name)
         scheduled = self.source.with_(
             inputs=tuple(self.inputs),
-            outputs=(result.with_(name=output.name),),
+            outputs=(held,),
             scratch=(),
             body=tuple(stmt for block in body for stmt in block),
         )
-        results[-1] = scheduled.outputs[0]
+        results[-1] = held
         program, (stream, waits, timeline) = self._proven(scheduled)
         (of_form,), (filled,) = last.form.kernel.outputs, last.filled.outputs
-        made = last.form.results.get(result.name)
+        made, layout = last.form.results.get(result.name), last.layouts.get(result.name)
+        if joined is not None:
+            kind = self.passed.type_of(joined)
+            of_form, filled = joined.result, joined.result.with_(shape=kind.shape)
+            made, layout = None, kind.layout
         form = UnitForm(
             self._like(self.form_inputs, of_form.with_(name=output.name)),
             self.arrays,
             {} if made is None else {output.name: made},
         )
-        layouts = {output.name: last.layouts[result.name]} if result.name in last.layouts else {}
+        layouts = {} if layout is None else {output.name: layout}
         return ChipKernel(
             self.source, form, self._like(self.filled, filled.with_(name=output.name)), scheduled,
             self.target, stream, waits, timeline, tuple(parameters), self.layouts | layouts,
@@ -297,14 +319,15 @@ class _Joined:
         program = make_program(scheduled, self.target, constants)
         return program, (program.stream, program.tokens, program.timeline)
 
-    def _passed(self, piece: BuiltPiece) -> Buffer:
-        """What a piece makes for others."""
+    def _pass(self, piece: BuiltPiece) -> None:
+        """Finds where what a piece makes for others lies."""
         (result,) = piece.chip.kernel.outputs
         name = piece.names[result.name]
         if not piece.spills:
-            return self.passed.add(piece.chip, name)
-        (inside,) = piece.chip.kernel.inputs
-        return self.passed.copy(piece.names[inside.name], name, result.memory)
+            self.passed.add(piece.chip, name)
+        else:
+            (inside,) = piece.chip.kernel.inputs
+            self.passed.copy(piece.names[inside.name], name, result.memory)
 
     def _like(self, inputs: Sequence[Buffer], output: Buffer) -> Kernel:
         return self.source.with_(inputs=tuple(inputs), outputs=(output,), body=())
@@ -321,10 +344,19 @@ class _Joined:
         for held in piece.chip.kernel.inputs:
             name = piece.names.get(held.name)
             if name in self.passed.buffers:
-                block = _in_a_row(block, held, self.passed.buffers[name])
+                block = self._in_a_row(block, held, name)
             else:
                 block = rewrite_accesses(block, held, self._input(piece, held), lambda at: at)
         return block
+
+    def _in_a_row(self, block: Block, old: Buffer, name: str) -> Block:
+        """A block that uses the row in which an array that passes lies, instead of a buffer of its
+        elements."""
+
+        def place(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+            return (self.passed.place(name, at, old.shape),)
+
+        return rewrite_accesses(block, old, self.passed.row(name), place)
 
     def _named(self, piece: BuiltPiece, buffer: Buffer) -> Buffer:
         return buffer.with_(name=piece.names[buffer.name])
@@ -368,28 +400,38 @@ def _room(built: Sequence[BuiltPiece]) -> dict[str, int]:
     return room
 
 
-def _in_a_row(block: Block, old: Buffer, new: Buffer) -> Block:
-    """A block that uses a buffer of one axis instead of one with the same elements."""
-    return rewrite_accesses(block, old, new, lambda at: (flatten_index(at, old.shape),))
-
-
 def _times(
     timeline: Timeline, results: Sequence[Buffer], built: Sequence[BuiltPiece]
 ) -> Iterator[PieceTime]:
     """Yields the time of each piece: when the last of what it makes is there, what is spilled
     behind it left out, by when those before it were done. What ends the stream is the last's."""
-    pairs = zip(results, built, strict=True)
-    number = {buffer: piece.number for buffer, piece in pairs if not piece.spills}
+    makers: dict[Buffer, list[int]] = {}  # of the calls that write it, in order
+    for buffer, piece in zip(results, built, strict=True):
+        if not piece.spills:
+            (result,) = piece.chip.kernel.outputs
+            count = sum(1 for _ in _writes(piece.chip.kernel, result))
+            makers.setdefault(buffer, []).extend([piece.number] * count)
     parts = [p.chip.bound for p in built if not p.spills]
     ends = [0] * len(parts)
+    seen: dict[Buffer, int] = {}
     for k, site in enumerate(timeline.stream.sites):
         written = buffers_written(site.instruction.body)
         operands = zip(site.instruction.operands, site.call.regions, strict=True)
-        for region in (r for b, r in operands if b in written and r.buffer in number):
+        for buffer in (r.buffer for b, r in operands if b in written and r.buffer in makers):
+            number = makers[buffer][min(seen.get(buffer, 0), len(makers[buffer]) - 1)]
+            seen[buffer] = seen.get(buffer, 0) + 1
             end = int(timeline.end[timeline.stream.rows(k)].max(initial=0))
-            ends[number[region.buffer]] = max(ends[number[region.buffer]], end)
+            ends[number] = max(ends[number], end)
     ends[-1] = timeline.cycles
     done = 0
     for bound, end in zip(parts, ends, strict=True):
         yield PieceTime(max(end - done, 0), None if bound is None else bound.cycles)
         done = max(done, end)
+
+
+def _writes(kernel: Kernel, result: Buffer) -> Iterator[Call]:
+    """Yields the calls that write a buffer, once for each operand that does."""
+    for call in (s for s in walk_statements(kernel.body) if isinstance(s, Call)):
+        written = buffers_written(call.instruction.body)
+        operands = zip(call.instruction.operands, call.regions, strict=True)
+        yield from (call for b, r in operands if b in written and r.buffer == result)

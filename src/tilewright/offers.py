@@ -14,7 +14,7 @@ from tilewright.ir.tensor import TensorProgram
 from tilewright.ops.function import CALL
 from tilewright.optimize.call_program import call_program
 from tilewright.optimize.edit import is_view
-from tilewright.optimize.merge_subgraphs import merge_subgraphs
+from tilewright.optimize.merge_subgraphs import joined_axis, merge_subgraphs
 from tilewright.optimize.place_kernels import Placement, place_kernels
 
 
@@ -30,6 +30,7 @@ class Offers:
         self.made: dict[tuple[TensorProgram, str], Option] = {}
         self.expected: dict[tuple[TensorProgram, str], Option] = {}
         self.known: dict[str, dict[Any, Any]] = {}  # what devices have built for subgraphs
+        self.apart: set[str] = set()  # concatenations that no subgraph takes, by their results
 
     def place(self, graph: Graph) -> Placement:
         """The graph with each call on a device that runs it: asked again, where a device turns out
@@ -41,7 +42,9 @@ class Offers:
             )
             merged = self._merged(placement.graph)
             given = [n for n in merged.nodes if n.op is CALL and n.device in others]
-            if not any(self.offer(n, n.device).obstacle for n in given):
+            alone = {n.outputs[0].name for n in given if joined_axis(n) is not None}
+            self.apart |= alone
+            if not alone and not any(self.offer(n, n.device).obstacle for n in given):
                 return replace(placement, graph=merged)
 
     def offer(self, n: GraphNode, device: str) -> Option:
@@ -60,6 +63,9 @@ class Offers:
         """What a device will offer for a call, as far as that is known without making its kernel,
         which may be made as a part of a subgraph."""
         spec = self.devices.specs[device]
+        is_join = joined_axis(n) is not None and n.outputs[0].name not in self.apart
+        if is_join and self._joins(device):
+            return Option()
         program, _ = call_program(n, {})
         key = (program, device)
         if key in self.made or spec.backend.outlook is None or not self._joins(device):
@@ -104,7 +110,7 @@ class Offers:
             program, _ = call_program(n, {})
             operands = tuple(names[v] for v in dict.fromkeys(n.inputs))
             option = self._outlook(n, n.device)
-            found.append(Member(program, option, operands, names[n.outputs[0]]))
+            found.append(Member(program, option, operands, names[n.outputs[0]], joined_axis(n)))
         known = self.known.setdefault(subgraph.device, {})
         inputs = [names[v] for v in subgraph.inputs]
         return spec.backend.subgraph(found, inputs, spec.target, known)

@@ -8,7 +8,8 @@ element of an array, and where the next piece looks for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -16,8 +17,12 @@ import numpy as np
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.chip_kernel import ChipKernel
-from tilewright.ir.expr import Buffer
+from tilewright.ir.expr import Buffer, Dim, Expr, const
+from tilewright.ir.tensor_type import Layout, TensorType
+from tilewright.ops.movement import flatten_index, split_index
+from tilewright.optimize.arrange import read_arranged
 from tilewright.plan.borders import Border
+from tilewright.plan.split_kernel import Join
 from tilewright.plan.unit_form import sizes_of
 
 
@@ -29,15 +34,32 @@ class OtherOrder(MadeOtherwise):
     """A piece takes an array in another order than it was made in."""
 
 
+@dataclass(frozen=True)
+class Window:
+    """Where an array lies in another, as both lie in memory: from `begin` on along an axis."""
+
+    whole: str
+    axis: int
+    begin: int
+
+
 class PassedArrays:
-    """Arrays that pass between pieces, by their names: each in `buffers` as it lies in memory. Of
-    some, readers want more `room` than there are elements, for what fills their loops up."""
+    """Arrays that pass between pieces, by their names: each in `buffers` as it lies in memory,
+    parts of others (`joins`) as if they were alone. Of some, readers want more `room` than there
+    are elements, for what fills their loops up."""
 
     def __init__(
-        self, borders: Mapping[str, Border], room: Mapping[str, int] = MappingProxyType({})
+        self,
+        borders: Mapping[str, Border],
+        room: Mapping[str, int] = MappingProxyType({}),
+        joins: Sequence[Join] = (),
     ) -> None:
-        self.borders, self.room = borders, room
+        self.borders, self.room, self.joins = borders, room, joins
+        self.parts = {name for join in joins for name in join.parts}
         self.buffers: dict[str, Buffer] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}  # in memory
+        self.layouts: dict[str, Layout | None] = {}  # where elements are only arranged
+        self.windows: dict[str, Window] = {}
         self.places: dict[str, np.ndarray] = {}  # of its elements: numbers in memory
         self.constants: dict[Buffer, np.ndarray] = {}  # what borders hold
 
@@ -48,13 +70,112 @@ class PassedArrays:
         size = math.prod(sizes_of(result))
         memory = np.arange(1, size + 1).reshape(sizes_of(result))
         self.places[name] = _traced(memory, result, lambda a: chip.read(result, a)) - 1
-        return self._with_room(name, result, size)
+        self.shapes[name] = sizes_of(result)
+        if result.name not in chip.form.results:
+            self.layouts[name] = chip.layouts.get(result.name)
+        made = self._with_room(name, result, size)
+        for join in self.joins:
+            if join.result.name not in self.buffers and all(p in self.buffers for p in join.parts):
+                self._join(join)
+        return made
+
+    def _join(self, join: Join) -> None:
+        """An array of which all parts are made. ScheduleError if they cannot lie side by side."""
+        name, shapes = join.result.name, [self.shapes[p] for p in join.parts]
+        axes = self._axes(join)
+        alike = {
+            (math.prod(s[:a]), math.prod(s[a + 1 :])) for s, a in zip(shapes, axes, strict=False)
+        }
+        if (
+            len(axes) < len(shapes)
+            or len(alike) > 1
+            or len({self.buffers[p].memory for p in join.parts}) > 1
+        ):
+            raise MadeOtherwise(
+                f"the parts of {name} lie in memory as {' and '.join(map(str, shapes))}, which"
+                " cannot be side by side",
+                hint="make kernels of them: the host can put them into one array",
+            )
+        outer, axis, inner = shapes[0][: axes[0]], axes[0], shapes[0][axes[0] + 1 :]
+        placed, begin = [], 0
+        for part, shape, own_axis, size in zip(join.parts, shapes, axes, join.sizes, strict=True):
+            held = self.shapes[part] = (
+                *outer,
+                shape[own_axis],
+                *inner,
+            )  # with as many axes as others
+            own = np.take(self.places[part], range(size), join.axis)  # the rest is room for others
+            at = list(np.unravel_index(own, held))
+            self.windows[part] = Window(name, axis, begin)
+            begin += int(at[axis].max()) + 1
+            at[axis] = at[axis] + self.windows[part].begin
+            placed.append(at)
+        whole = (*outer, begin, *inner)
+        flat = [np.ravel_multi_index(at, whole) for at in placed]
+        self.shapes[name] = whole
+        self.places[name] = np.concatenate(flat, join.axis)
+        like = self.buffers[join.parts[0]].with_(name=name)
+        self._with_room(name, like, math.prod(whole))
+
+    def _axes(self, join: Join) -> list[int]:
+        """The axis of each part in memory along which they are to be side by side; fewer where that
+        is not known."""
+        found = {p: self._axis(p, join.axis) for p in join.parts}
+        known = next((p for p, a in found.items() if a is not None), None)
+        if known is None:
+            return []
+        inside = math.prod(self.shapes[known][(found[known] or 0) + 1 :])
+        axes = []
+        for part, axis in found.items():
+            shape = self.shapes[part]
+            ones = (d for d, n in enumerate(shape) if n == 1 and math.prod(shape[d:]) == inside)
+            axis = next(ones, None) if axis is None else axis
+            axes += [] if axis is None else [axis]
+        return axes
+
+    def type_of(self, join: Join) -> TensorType:
+        """An array of parts as it lies in memory. ScheduleError where no layout says that."""
+        name = join.result.name
+        layout = self.layouts.get(join.parts[0])
+        shape, held = list(sizes_of(join.result)), self.shapes[name]
+        for k, axis in enumerate(range(len(shape)) if layout is None else layout.order):
+            shape[axis] = held[k] * (1 if layout is None else layout.factor(axis))
+        kind = TensorType(join.result.dtype, tuple(shape), layout)
+        inside = tuple(slice(0, n) for n in sizes_of(join.result))
+        if kind.physical_shape == held and join.parts[0] in self.layouts:
+            memory = np.arange(math.prod(held)).reshape(held)
+            if np.array_equal(read_arranged(memory, kind, tuple(shape))[inside], self.places[name]):
+                return kind
+        raise MadeOtherwise(f"{name} does not lie in memory as the host could read it")
+
+    def _axis(self, part: str, axis: int) -> int | None:
+        """The outermost axis in memory along which an axis of an array goes; None if that has one
+        place."""
+        first = np.moveaxis(self.places[part], axis, 0).reshape(self.places[part].shape[axis], -1)
+        along = np.unravel_index(first[:, 0], self.shapes[part])
+        return next((d for d, at in enumerate(along) if len(set(at.tolist())) > 1), None)
+
+    def row(self, name: str) -> Buffer:
+        """What an array lies in: one that is no part of others."""
+        while name in self.windows:
+            name = self.windows[name].whole
+        return self.buffers[name]
+
+    def place(self, name: str, at: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
+        """Where in that an element lies that is at this place of a buffer of this shape."""
+        if name in self.windows:
+            at, shape = _reshaped(at, shape, self.shapes[name]), self.shapes[name]
+        while name in self.windows:
+            window = self.windows[name]
+            at = tuple(i + window.begin if d == window.axis else i for d, i in enumerate(at))
+            name, shape = window.whole, self.shapes[window.whole]
+        return flatten_index(at, shape)
 
     def _with_room(self, name: str, made: Buffer, size: int) -> Buffer:
-        room = max(size, self.room.get(name, 0))
+        room = size if name in self.parts else max(size, self.room.get(name, 0))
         new = self.buffers[name] = made.with_(name=name, shape=(room,))
         border = self.borders.get(name)
-        if border is not None or room > size:
+        if name not in self.parts and (border is not None or room > size):
             fill = 0 if border is None else border.fill
             self.constants[new] = np.full((room,), fill, new.dtype.numpy)
         return new
@@ -106,7 +227,8 @@ class PassedArrays:
             numbers.reshape(sizes_of(wanted)), held, lambda a: chip.arranged(held, {held.name: a})
         ).reshape(-1)
         outside = chip.target.memory(new.memory).size is None
-        wide = found.shape > new.shape and outside  # what is behind holds one number
+        # What is behind holds one number, where no other part does.
+        wide = found.shape > new.shape and outside and name not in self.parts
         fits = found.shape == new.shape or wide
         if not fits or not np.array_equal(found[places], numbers):
             raise OtherOrder(
@@ -114,6 +236,14 @@ class PassedArrays:
                 program=chip.source,
                 hint="make two kernels of it: the host can rearrange what passes between them",
             )
+
+
+def _reshaped(at: Sequence[Expr], shape: Sequence[Dim], to: Sequence[int]) -> Sequence[Expr]:
+    """The place in an array of another shape with the same elements in a row."""
+    if [n for n in shape if n != 1] != [n for n in to if n != 1]:
+        return split_index(flatten_index(at, shape), to)
+    left = iter([i for i, n in zip(at, shape, strict=True) if n != 1])
+    return [const(0) if n == 1 else next(left) for n in to]
 
 
 def _traced(

@@ -69,6 +69,7 @@ class Residents:
         self.alive: dict[str, Resident] = {}  # by the name outside
         self.inside_alone: dict[str, Resident] = {}  # of which there is no copy outside
         self.taken = {b.name for p in split.pieces for b in p.params}
+        self.joined = {name for join in split.joins for name in join.names}
         self.memory = next(_homes(target), None)
         self.room = 0 if self.memory is None else target.memory(self.memory).size or 0
 
@@ -112,7 +113,7 @@ class Residents:
         """What a piece makes, as it could stay inside; None if no other could read it there."""
         piece = self.split.pieces[number]
         (result,) = piece.outputs
-        if self.memory is None or bytes_of(result) >= self.room:
+        if self.memory is None or result.name in self.joined or bytes_of(result) >= self.room:
             return None
         name = fresh(f"{result.name}_local", self.taken)
         buffer = result.with_(name=name, memory=self.memory)

@@ -30,7 +30,7 @@ from tilewright.plan.limit_forms import limits_apart
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.reshape_operand import with_operand_shape
 from tilewright.plan.same_kernels import told_in_names, with_param_names, with_plain_names
-from tilewright.plan.split_kernel import has_pieces, with_passed_borders
+from tilewright.plan.split_kernel import Join, has_pieces, with_passed_borders
 from tilewright.plan.unit_form import MadeArray, of_operands, sizes_of, with_axes
 from tilewright.runtime.devices import DEVICES
 from tilewright.runtime.program import DevicePart
@@ -118,7 +118,15 @@ def subgraph_option(
     owners: list[int] = []  # of each piece, the number of the member
     whole: dict[str, Buffer] = {}  # arrays as the model has them, by the value's name
     axes: dict[str, tuple[int, ...]] = {}
+    joins = _Joins(pieces)
     for number, member in enumerate(members):
+        if member.joins is not None:
+            try:
+                joins.add(member, axes)
+            except ScheduleError as error:
+                return Option(obstacle=error.what, fits=number)
+            whole[member.result] = member.program.outputs[0].with_(name=member.result)
+            continue
         built: BuiltKernel = member.option.built
         program, form = member.program, built.form
         values = dict(zip((b.name for b in program.inputs), member.operands, strict=True))
@@ -129,7 +137,7 @@ def subgraph_option(
             axes.setdefault(name, kept)
         piece = with_param_names(form.kernel, values)
         try:
-            alike = _alike(piece, pieces)
+            alike = _alike(piece, pieces, joins.made)
         except ScheduleError as error:
             return Option(obstacle=error.what, fits=number)
         before = {b.name: sizes_of(b) for p in pieces for b in p.inputs}
@@ -141,11 +149,11 @@ def subgraph_option(
                 return Option(obstacle=f"{new.name} is read in two shapes", fits=number)
             if new != old and new.name not in before:  # the same elements in another shape
                 whole[new.name], axes[new.name] = new, tuple(range(len(new.shape)))
+    result = joins.made[-1].result if members[-1].joins is not None else pieces[-1].outputs[0]
+    given = tuple(_find(pieces, n) for n in inputs)
+    kernel = pieces[-1].with_(name=alike.name, inputs=given, outputs=(result,))
     try:
-        split = with_passed_borders(pieces, target)
-        kernel = pieces[-1].with_(name=alike.name, inputs=tuple(_find(pieces, n) for n in inputs))
-        order = (*inputs, members[-1].result)
-        chip = build_split(kernel, split, target, CHOSEN, order, known)
+        chip = _build_joined(kernel, pieces, joins.made, target, known)
     except PieceRefused as error:
         return Option(obstacle=error.what, fits=owners[error.number])
     except (ScheduleError, TargetError, CompileError) as error:
@@ -157,6 +165,31 @@ def subgraph_option(
         _option(model, DeviceForm(kernel, axes), chip),
         parts=tuple(_part(m, chip, owners, number) for number, m in enumerate(members)),
     )
+
+
+def _build_joined(
+    kernel: Kernel,
+    pieces: Sequence[Kernel],
+    joins: Sequence[Join],
+    target: Target,
+    known: dict[Any, Any],
+) -> ChipKernel:
+    """The pieces of a kernel as one stream. Parts of an array are made as if they were alone; where
+    an instruction then stores too much at once to leave room between, with that room."""
+    (result,) = kernel.outputs
+    order = (*(b.name for b in kernel.inputs), result.name)
+    for room in (False, True):
+        split = with_passed_borders(pieces, target, joins, room=room)
+        if result.name in split.borders:
+            raise ScheduleError(f"{result.name} has a border, which the host does not read")
+        try:
+            return build_split(kernel, split, target, CHOSEN, order, known)
+        except PieceRefused:
+            raise
+        except (ScheduleError, TargetError, CompileError):
+            if room or not joins:
+                raise
+    raise AssertionError("built or refused")
 
 
 def _pieces(kernel: Kernel, built: BuiltKernel) -> tuple[Kernel, ...]:
@@ -176,9 +209,42 @@ def _part(member: Member, chip: ChipKernel, owners: Sequence[int], number: int) 
     return Part(member.program, sum(p.cycles for p in own), bound)
 
 
-def _alike(piece: Kernel, before: Sequence[Kernel]) -> Kernel:
+class _Joins:
+    """The arrays of a stream that others make up."""
+
+    def __init__(self, pieces: Sequence[Kernel]) -> None:
+        self.pieces = pieces
+        self.made: list[Join] = []
+        self.operands: list[tuple[str, ...]] = []  # as the model has them
+
+    def add(self, member: Member, axes: dict[str, tuple[int, ...]]) -> None:
+        """One more, whose axes are those of its parts. What begins with the parts of another one
+        begins with that. ScheduleError where a stream cannot have it."""
+        known = {b.name: b for p in self.pieces for b in p.outputs}
+        known |= {j.result.name: j.result for j in self.made}
+        parts = member.operands
+        for join, operands in zip(self.made, self.operands, strict=True):
+            if parts[: len(operands)] == operands:
+                parts = (join.result.name, *member.operands[len(operands) :])
+        kept = {axes.get(p) for p in parts}
+        taken = {p for j in self.made for p in j.parts}
+        (along,) = kept if len(kept) == 1 else (None,)
+        if not along or not set(parts) <= known.keys() - taken or member.joins not in along:
+            raise ScheduleError("not all that is to lie side by side is made there, for this alone")
+        axis = along.index(member.joins)
+        shape = list(sizes_of(known[parts[0]]))
+        sizes = tuple(sizes_of(known[p])[axis] for p in parts)
+        shape[axis] = sum(sizes)
+        result = known[parts[0]].with_(name=member.result, shape=tuple(shape))
+        axes[member.result] = along
+        self.made.append(Join(result, parts, axis, sizes))
+        self.operands.append(member.operands)
+
+
+def _alike(piece: Kernel, before: Sequence[Kernel], joins: Sequence[Join]) -> Kernel:
     """A piece that reads what those before it make, or read, in the shape in which they do."""
     known = {b.name: sizes_of(b) for p in reversed(before) for b in (*p.inputs, *p.outputs)}
+    known |= {j.result.name: sizes_of(j.result) for j in joins}
     for name in [b.name for b in piece.inputs if b.name in known]:
         piece = with_operand_shape(piece, name, known[name])
     return piece

@@ -68,12 +68,14 @@ def best(options: Sequence[Option]) -> Option:
 @dataclass(frozen=True)
 class Member:
     """One of several kernels that are to be one: what was offered for it alone, and the values that
-    it takes and gives, by name."""
+    it takes and gives, by name. One that only lays its operands side by side has the axis along
+    which it `joins` them, and needs no option."""
 
     program: TensorProgram
     option: Option
     operands: tuple[str, ...]
     result: str
+    joins: int | None = None
 
 
 @dataclass(frozen=True)

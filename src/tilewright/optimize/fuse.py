@@ -7,6 +7,8 @@ Afterwards every node is a call, opaque, or a view (a reshape that moves nothing
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from tilewright.ir.graph import Graph, GraphNode, Value
@@ -17,11 +19,12 @@ from tilewright.optimize.group_nodes import Group, becomes_kernel, choose_groups
 SHOWN = 3  # names of nodes in a call's name
 
 
-def fuse(graph: Graph) -> Graph:
-    """Every group of nodes as one call."""
+def fuse(graph: Graph, apart: Collection[str] = ()) -> Graph:
+    """Every group of nodes as one call; operators on integers that are named in `apart` are calls
+    of their own."""
     consumers, outputs = graph.consumers(), set(graph.outputs)
     calls: dict[GraphNode, GraphNode] = {}
-    for group in choose_groups(graph):
+    for group in choose_groups(graph, apart):
         inside = set(group.nodes)
         leaving = [
             v

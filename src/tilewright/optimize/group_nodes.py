@@ -16,7 +16,7 @@ The steps, in order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tilewright.ir.graph import Graph, GraphNode, Value
@@ -46,10 +46,12 @@ class Group:
     anchor: GraphNode | None = None
 
 
-def choose_groups(graph: Graph) -> list[Group]:
+def choose_groups(graph: Graph, apart: Collection[str] = ()) -> list[Group]:
     """Groups of all nodes that become kernels, in the order of their exits. Opaque nodes, views
-    and calls are in none; a cheap node may be in several."""
+    and calls are in none; a cheap node may be in several, and operators named in `apart` are alone,
+    where their elements are integers."""
     grouping = _Grouping(graph)
+    grouping.keep_apart(apart)
     grouping.take_consumers(Category.COMPLEX)
     grouping.take_consumers(Category.REDUCTION)
     grouping.take_scores()
@@ -57,6 +59,7 @@ def choose_groups(graph: Graph) -> list[Group]:
     grouping.take_conversions()
     grouping.take_producers()
     grouping.group_injective()
+    grouping.take_conversions()  # again, into these
     grouping.move_cheap()
     return sorted(grouping.groups, key=lambda g: grouping.position[g.exit])
 
@@ -120,6 +123,12 @@ class _Grouping:
         self.group_of: dict[GraphNode, Group] = {}
         self.groups: list[Group] = []
 
+    def keep_apart(self, names: Collection[str]) -> None:
+        """A group for each node of these operators on integers."""
+        for n in self.graph.nodes:
+            if n.op.name in names and n.outputs[0].dtype.is_integer:
+                self._new_group(n)
+
     # ---------------------------------------------------------- consumers of an anchor
 
     def take_consumers(self, category: Category) -> None:
@@ -147,8 +156,8 @@ class _Grouping:
             group.exit = next(m for m in makers if m in group.nodes)
 
     def take_conversions(self) -> None:
-        """Element-wise nodes behind a complex operator convert to larger elements what they read:
-        the conversion is in every group that reads its result."""
+        """Element-wise nodes of groups convert to larger elements what they read: the conversion is
+        in every group that reads its result."""
         for group in self.groups:
             todo = [n for n in group.nodes if n.op.elementwise and n is not group.anchor]
             while todo:
@@ -180,9 +189,10 @@ class _Grouping:
         return p not in self.leaving and len(takers) == len(users) > 0 and few and alike
 
     def _is_read_by_groups(self, p: GraphNode) -> bool:
-        """Whether all that read a conversion can take it."""
+        """Whether all that read a conversion can take it, the groups to come included."""
         users = self.consumers.get(p.outputs[0], [])
-        return p not in self.leaving and all(u.op.elementwise and u in self.group_of for u in users)
+        alike = all(u.op.elementwise and u.device == p.device and becomes_kernel(u) for u in users)
+        return p not in self.leaving and alike
 
     def _region(self, group: Group) -> list[GraphNode]:
         """The elementwise nodes up to the first through which all paths from the exit lead."""

@@ -9,12 +9,16 @@ is not known, the two halves of it are tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ops.common import normalize_axis
 from tilewright.ops.function import CALL, CallAttrs
+from tilewright.ops.movement import AxisAttrs
 from tilewright.optimize.edit import is_view, rebuild
+
+JOINED = frozenset({"concat"})  # operators that devices need not compute: results lie side by side
 
 # How many calls, from the first on, a device may take as one; None where that is not known.
 Take = Callable[[Sequence[GraphNode], GraphNode], "int | None"]
@@ -23,7 +27,7 @@ Take = Callable[[Sequence[GraphNode], GraphNode], "int | None"]
 def merge_subgraphs(graph: Graph, devices: Collection[str], take: Take) -> Graph:
     """The graph with subgraphs of these devices as calls."""
     nodes: list[GraphNode] = []
-    for run in _runs(graph, devices):
+    for run in _runs(_others_first(graph, devices), devices):
         nodes += _Subgraphs(graph, take).of(run)
     return rebuild(graph, nodes)
 
@@ -33,11 +37,48 @@ def members(n: GraphNode) -> tuple[GraphNode, ...]:
     return tuple(m for m in n.attrs_of(CallAttrs).body.nodes if m.op is CALL) or (n,)
 
 
-def _runs(graph: Graph, devices: Collection[str]) -> Iterator[list[GraphNode]]:
+def joined_axis(n: GraphNode) -> int | None:
+    """The axis along which a call lays different arrays side by side, if that is all it does."""
+    if n.op is not CALL or len(set(n.inputs)) < len(n.inputs):
+        return None
+    body = n.attrs_of(CallAttrs).body
+    if len(body.nodes) != 1 or body.nodes[0].op.name not in JOINED:
+        return None
+    (concat,) = body.nodes
+    if concat.inputs != body.inputs or any(v.type.layout is not None for v in n.inputs):
+        return None
+    return normalize_axis("concat", concat.attrs_of(AxisAttrs).axis, n.outputs[0].type.rank)
+
+
+def _others_first(graph: Graph, devices: Collection[str]) -> Iterator[GraphNode]:
+    """The nodes in order, but those of no device as soon as what they read is made, so that they do
+    not stand between calls of a device that do not need them."""
+    waiting: list[GraphNode] = []  # calls of devices, and views
+    made: set[Value] = {*graph.inputs, *graph.constants}
+
+    def needed(n: GraphNode) -> Iterator[GraphNode]:
+        """What waits and a node depends on, and the node."""
+        wanted = {v for v in n.inputs if v not in made}
+        last = [k for k, w in enumerate(waiting) if wanted.intersection(w.outputs)]
+        count = last[-1] + 1 if last else 0
+        ready, waiting[:] = waiting[:count], waiting[count:]
+        for each in (*ready, n):
+            made.update(each.outputs)
+            yield each
+
+    for n in graph.nodes:
+        if is_view(n) or (n.op is CALL and n.device in devices):
+            waiting.append(n)
+        else:
+            yield from needed(n)
+    yield from waiting
+
+
+def _runs(nodes: Iterable[GraphNode], devices: Collection[str]) -> Iterator[list[GraphNode]]:
     """The nodes in order: calls of one device that follow each other together, with views between
     them; others alone."""
     run: list[GraphNode] = []
-    for n in graph.nodes:
+    for n in nodes:
         joins = n.op is CALL and n.device in devices and len(n.outputs) == 1
         if run and not is_view(n) and (not joins or run[0].device != n.device):
             yield run

@@ -123,9 +123,25 @@ class _Rewriter:
         for n in self.graph.nodes:
             if n.outputs and n.outputs[0] in self.grids:
                 contracts = n.op.name in CONTRACTIONS
-                if contracts or (self._on_grid(n) and any(v in near for v in n.inputs)):
+                on_grid = self._on_grid(n) and any(v in near for v in n.inputs)
+                if contracts or on_grid or self._requantises(n):
                     near.add(n.outputs[0])
         return near
+
+    def _requantises(self, n: GraphNode) -> bool:
+        """Whether a node makes bytes of bytes, by scales and limits that are constants alone."""
+        if not self._is_result(n) or n.outputs[0].dtype.bits > 8:
+            return False
+        while True:
+            computed = [v for v in n.inputs if v not in self.constants]
+            if len(computed) != 1:
+                return False
+            (x,) = computed
+            if x.dtype.is_integer:
+                return n.op.name == "cast" and x.dtype.bits <= 8
+            if x not in self.producers:
+                return False
+            n = self.producers[x]
 
     def _on_grid(self, n: GraphNode) -> bool:
         return n.outputs[0].dtype == f32 or self._is_result(n)

@@ -11,7 +11,7 @@ a border, and the piece before writes inside of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.analyze.rewrite import rewrite_accesses
@@ -19,23 +19,50 @@ from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Expr, Load, Var
 from tilewright.ir.loop import Alloc, For, Kernel, Stmt, Store, walk_statements
 from tilewright.plan.borders import Border, choose_borders, with_borders
-from tilewright.plan.unit_form import fresh
+from tilewright.plan.unit_form import fresh, sizes_of
 from tilewright.target.target import Target
 
 
 @dataclass(frozen=True)
+class Join:
+    """An array of which others, by their names, are the parts, side by side along an axis, of so
+    many places each."""
+
+    result: Buffer
+    parts: tuple[str, ...]
+    axis: int
+    sizes: tuple[int, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The array's and those of its parts."""
+        return (self.result.name, *self.parts)
+
+
+@dataclass(frozen=True)
 class Split:
-    """Kernels in their order; of each array that passes between them, by name, its border; and the
-    names of those that have to lie row by row."""
+    """Kernels in their order; of each array that passes between them, by name, its border; the
+    names of those that have to lie row by row; and arrays that others of them make up."""
 
     pieces: tuple[Kernel, ...]
     borders: Mapping[str, Border] = field(default_factory=dict)
     in_order: frozenset[str] = frozenset()
+    joins: tuple[Join, ...] = ()
 
     @property
     def passed(self) -> dict[str, Buffer]:
         """The arrays that pass between pieces, with their borders."""
-        return {b.name: b for p in self.pieces[:-1] for b in p.outputs}
+        parts = {name for join in self.joins for name in join.parts}
+        made = [b for p in self.pieces for b in p.outputs]
+        last = () if made[-1].name in parts else made[-1:]
+        return {b.name: b for b in (*made, *(j.result for j in self.joins)) if b not in last}
+
+    @property
+    def joined(self) -> Join | None:
+        """What others make up, if that is the result of all."""
+        read = {b.name for p in self.pieces for b in p.inputs}
+        read |= {name for join in self.joins for name in join.parts}
+        return next((j for j in self.joins if j.result.name not in read), None)
 
 
 def split_kernel(kernel: Kernel, target: Target) -> Split:
@@ -151,11 +178,14 @@ def _read(nest: Nest) -> Iterator[Buffer]:
 # ---------------------------------------------------------------- borders
 
 
-def with_passed_borders(kernels: Sequence[Kernel], target: Target) -> Split:
-    """The pieces with borders around what passes between them, where readers need any.
-    ScheduleError where readers need different numbers there."""
+def with_passed_borders(
+    kernels: Sequence[Kernel], target: Target, joins: Sequence[Join] = (), *, room: bool = False
+) -> Split:
+    """The pieces with borders around what passes between them, where readers need any; with `room`
+    for the other parts behind what becomes part of an array. ScheduleError where readers need
+    different numbers there."""
     pieces = list(kernels)
-    passed = {b.name: b for p in pieces[:-1] for b in p.outputs}
+    passed = Split(tuple(pieces), joins=tuple(joins)).passed
     wanted: dict[str, list[tuple[int, Border, Buffer]]] = {}
     for k, piece in enumerate(pieces):
         needs = set(choose_borders(piece, target)[1]) & set(passed)
@@ -185,11 +215,59 @@ def with_passed_borders(kernels: Sequence[Kernel], target: Target) -> Split:
             )
         shapes[name] = _around(passed[name], readers, found[name])
     _share_borders(pieces, passed, found, shapes)
+    for join in (*joins, *joins[::-1]):  # what a part needs, the whole has, and the other parts
+        _join_borders(join, passed, found, shapes)
+    for join in joins[::-1] if room else ():  # what the whole has room for, its parts have
+        for name in join.parts:
+            shape = list(shapes.get(name, sizes_of(passed[name])))
+            shape[join.axis] = shapes.get(join.result.name, sizes_of(join.result))[join.axis]
+            found.setdefault(name, Border((0,) * len(shape)))
+            shapes[name] = tuple(shape)
     for name, border in found.items():
         before = {k: border.before for k, border, _ in wanted.get(name, ())}
         for k, piece in enumerate(pieces):
             pieces[k] = _inside(piece, name, shapes[name], border, before.get(k))
-    return Split(tuple(pieces), found)
+    wide = [replace(j, result=_wider(j.result, shapes)) for j in joins]
+    return Split(tuple(pieces), found, joins=tuple(wide))
+
+
+def _wider(b: Buffer, shapes: Mapping[str, tuple[int, ...]]) -> Buffer:
+    return b.with_(shape=shapes.get(b.name, b.shape))
+
+
+def _join_borders(
+    join: Join,
+    passed: Mapping[str, Buffer],
+    found: dict[str, Border],
+    shapes: dict[str, tuple[int, ...]],
+) -> None:
+    """Gives an array and its parts the same border. ScheduleError where they need different numbers
+    there, or one between parts."""
+    known = [name for name in join.names if name in found]
+    if not known:
+        return
+    fills = {found[name].fill for name in known}
+    between = any(
+        found[name].before[join.axis] or shapes[name][join.axis] != passed[name].shape[join.axis]
+        for name in known
+    )
+    if len(fills) > 1 or between:
+        raise ScheduleError(
+            f"the parts of {join.result.name} have to lie side by side, and are read with a border"
+            " between them, or with others around them",
+            hint="make kernels of what reads it: the host can put other borders around it",
+        )
+    border = _one_border([found[name] for name in known])
+    wide = {name: shapes.get(name, sizes_of(passed[name])) for name in join.names}
+    none = (0,) * len(border.before)
+    starts = {name: found[name].before if name in found else none for name in join.names}
+    ends = [[n - m for n, m in zip(wide[x], starts[x], strict=True)] for x in join.names]
+    far = [max(each) for each in zip(*ends, strict=True)]
+    for name in join.names:
+        found[name] = border
+        shape = [m + n for m, n in zip(border.before, far, strict=True)]
+        shape[join.axis] = wide[name][join.axis]
+        shapes[name] = tuple(shape)
 
 
 def _share_borders(
