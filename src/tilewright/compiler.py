@@ -313,8 +313,7 @@ class _Compilation:
         return graph
 
     def optimize(self, graph: Graph) -> Graph:
-        alone = not self.devices.others
-        once = (merge_common, remove_dead)
+        alone, once = not self.devices.others, (merge_common, remove_dead)
         passes = (
             narrow_moves,
             *((keep_bytes, self.contract_bytes, compact_weights, turn_factors) if alone else ()),

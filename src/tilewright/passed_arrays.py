@@ -121,15 +121,14 @@ class PassedArrays:
         """The axis of each part in memory along which they are to be side by side; fewer where that
         is not known."""
         found = {p: self._axis(p, join.axis) for p in join.parts}
-        known = next((p for p, a in found.items() if a is not None), None)
-        if known is None:
-            return []
-        inside = math.prod(self.shapes[known][(found[known] or 0) + 1 :])
+        behind = {p: math.prod(self.shapes[p][a + 1 :]) for p, a in found.items() if a is not None}
         axes = []
         for part, axis in found.items():
             shape = self.shapes[part]
-            ones = (d for d, n in enumerate(shape) if n == 1 and math.prod(shape[d:]) == inside)
-            axis = next(ones, None) if axis is None else axis
+            if behind.get(part) != max(behind.values(), default=0):  # it has one block, or place
+                sizes = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+                ones = (d for d, n in enumerate(sizes) if n == max(behind.values(), default=0))
+                axis = next((d for d in ones if shape[d] == 1), None)
             axes += [] if axis is None else [axis]
         return axes
 
@@ -149,8 +148,11 @@ class PassedArrays:
         raise MadeOtherwise(f"{name} does not lie in memory as the host could read it")
 
     def _axis(self, part: str, axis: int) -> int | None:
-        """The outermost axis in memory along which an axis of an array goes; None if that has one
-        place."""
+        """The outermost axis in memory along which an axis of an array goes, as its layout says;
+        where elements are moved besides, as they lie: None if there is one place."""
+        if part in self.layouts:
+            layout = self.layouts[part]
+            return axis if layout is None else layout.order.index(axis)
         first = np.moveaxis(self.places[part], axis, 0).reshape(self.places[part].shape[axis], -1)
         along = np.unravel_index(first[:, 0], self.shapes[part])
         return next((d for d, at in enumerate(along) if len(set(at.tolist())) > 1), None)

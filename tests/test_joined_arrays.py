@@ -1,0 +1,144 @@
+"""Concatenations in streams of chips: arrays whose parts are made where they lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from fuzz_devices import trial
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright
+from tilewright.frontends.onnx.load import import_model
+from tilewright.ir.evaluate import evaluate_graph
+from tilewright.options import Options
+from tilewright.program.host_program import Submit
+from tilewright.targets.chips import CHIPS
+
+HALF_UP = Options(rounding="half_up", verify=True)
+
+
+class Network:
+    """A small float network, seeded."""
+
+    def __init__(self, channels: int, side: int = 6) -> None:
+        self.random = np.random.default_rng(0)
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.shape = (1, channels, side, side)
+
+    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return name
+
+    def conv(self, x: str, before: int, channels: int, size: int = 1) -> str:
+        shape = (channels, before, size, size)
+        name = f"w{len(self.weights)}"
+        array = self.random.normal(size=shape).astype(np.float32)
+        self.weights.append(numpy_helper.from_array(array, name))
+        return self.op("Relu", self.op("Conv", x, name, pads=[size // 2] * 4))
+
+    def quantised(self, *outputs: str) -> tuple[onnx.ModelProto, np.ndarray]:
+        """The network with scales that are powers of two, and an input."""
+        infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
+        results = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None) for y in outputs]
+        graph = helper.make_graph(self.nodes, "branches", infos, results, self.weights)
+        opset = [helper.make_opsetid("", 17)]
+        x = self.random.normal(size=self.shape).astype(np.float32)
+        model = helper.make_model(graph, opset_imports=opset, ir_version=9)
+        return tilewright.quantize(model, {"x": x}, scheme="pow2").model, x
+
+
+def submits(model: onnx.ModelProto, x: np.ndarray, chip: str) -> list[list[str]]:
+    """The names of the pieces of each submit, of a model whose results are the interpreter's."""
+    module = tilewright.compile(
+        model, target={"npu": CHIPS[chip](), "host": "host"}, options=HALF_UP
+    )
+    found = module(x)
+    graph = import_model(model.SerializeToString(), half_up=True)
+    wanted = evaluate_graph(graph, [x])
+    for a, b in zip([found] if len(wanted) == 1 else found, wanted, strict=True):
+        assert np.array_equal(a, b)
+    steps = zip(module.program.host.steps, module.program.steps, strict=True)
+    return [
+        [p.kernel for p in facts.pieces] or [s.kernel]
+        for s, facts in steps
+        if isinstance(s, Submit)
+    ]
+
+
+def fire(n: Network, x: str = "x") -> str:
+    """Two branches of what squeezes, side by side, and what reads both."""
+    squeezed = n.conv(x, n.shape[1], 16)
+    both = n.op("Concat", n.conv(squeezed, 16, 32), n.conv(squeezed, 16, 16, 3), axis=1)
+    return n.conv(both, 48, 16, 3)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine", "dsp"])
+def test_branches_are_one_stream(chip: str):
+    n = Network(16)
+    (pieces,) = submits(*n.quantised(fire(n)), chip)
+    assert len(pieces) == 5
+    assert sum("concat" in p for p in pieces) == 1
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine", "dsp"])
+def test_a_stream_may_end_with_a_concatenation(chip: str):
+    """What the host reads then is one array as well."""
+    n = Network(16)
+    squeezed = n.conv("x", 16, 16)
+    both = n.op("Concat", n.conv(squeezed, 16, 32), n.conv(squeezed, 16, 16), axis=1)
+    (pieces,) = submits(*n.quantised(both), chip)
+    assert len(pieces) == 4
+
+
+def test_layers_that_read_all_before_them_lie_in_one_array():
+    """Each concatenation begins with the one before, so that nothing is stored twice."""
+    n = Network(16)
+    parts, x = [n.conv("x", 16, 16)], ""
+    x = parts[0]
+    for k in range(3):
+        parts.append(n.conv(x, 16 * (k + 1), 16, 3 if k else 1))
+        x = n.op("Concat", *parts, axis=1)
+    (pieces,) = submits(*n.quantised(n.conv(x, 64, 16)), "vta")
+    assert sum("concat" in p for p in pieces) == 3
+
+
+def test_parts_that_blocks_of_channels_do_not_divide_are_the_hosts():
+    """8 of 16 channels: between the parts would be room that what reads them does not expect."""
+    n = Network(16)
+    both = n.op("Concat", n.conv("x", 16, 8), n.conv("x", 16, 16), axis=1)
+    found = submits(*n.quantised(n.conv(both, 24, 16)), "vta")
+    assert len(found) > 1
+    assert not any("concat" in p for pieces in found for p in pieces)
+
+
+def test_a_part_in_two_arrays_is_one_streams_and_the_hosts():
+    n = Network(16)
+    a, b, c = (n.conv("x", 16, 16, size) for size in (1, 3, 1))
+    first = n.conv(n.op("Concat", b, a, axis=1), 32, 16)
+    second = n.conv(n.op("Concat", a, c, axis=1), 32, 16)
+    submits(*n.quantised(n.op("Add", first, second)), "vta")
+
+
+def test_the_hosts_kernels_do_not_cut_streams_that_do_not_need_them():
+    """The pooling of the middle branch is the host's; the branches are one submit behind it."""
+    n = Network(16)
+    x = n.conv("x", 16, 16)
+    first = n.conv(x, 16, 16, 3)
+    pooled = n.op("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4)
+    both = n.op("Concat", first, n.conv(pooled, 16, 32), axis=1)
+    found = submits(*n.quantised(n.conv(both, 48, 16)), "gemmini")
+    assert [len(pieces) for pieces in found] == [1, 4]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "seed", [1, 9, *(pytest.param(n, marks=pytest.mark.long) for n in (3, 11))]
+)
+def test_random_networks_with_branches(seed: int):
+    """`tools/fuzz_devices.py --branches` has many."""
+    assert "submitted" in trial(seed, list(CHIPS), branches=True)
