@@ -95,15 +95,16 @@ def test_a_stream_may_end_with_a_concatenation(chip: str):
     assert len(pieces) == 4
 
 
-def test_layers_that_read_all_before_them_lie_in_one_array():
+@pytest.mark.parametrize("ends", [False, True], ids=["inside", "as the result"])
+def test_layers_that_read_all_before_them_lie_in_one_array(ends: bool):
     """Each concatenation begins with the one before, so that nothing is stored twice."""
     n = Network(16)
     parts, x = [n.conv("x", 16, 16)], ""
     x = parts[0]
     for k in range(3):
-        parts.append(n.conv(x, 16 * (k + 1), 16, 3 if k else 1))
+        parts.append(n.conv(x, 16 * (k + 1), 16))
         x = n.op("Concat", *parts, axis=1)
-    (pieces,) = submits(*n.quantised(n.conv(x, 64, 16)), "vta")
+    (pieces,) = submits(*n.quantised(x if ends else n.conv(x, 64, 16, 3)), "vta")
     assert sum("concat" in p for p in pieces) == 3
 
 

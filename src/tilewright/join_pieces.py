@@ -64,11 +64,11 @@ REFUSALS = (ScheduleError, TargetError, CompileError)
 
 
 class PieceRefused(ScheduleError):
-    """Why a piece, by its `number`, cannot be one of the stream."""
+    """Why a piece, by its `number`, cannot be one of the stream: the `error`."""
 
     def __init__(self, error: TilewrightError, number: int) -> None:
         super().__init__(error.what, program=error.program, hint=error.hint)
-        self.number = number
+        self.error, self.number = error, number
 
 
 def build_pieces(

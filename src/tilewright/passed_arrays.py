@@ -43,6 +43,10 @@ class Window:
     begin: int
 
 
+class PartsApart(MadeOtherwise):
+    """Parts of an array do not lie in memory so that they can be side by side."""
+
+
 class PassedArrays:
     """Arrays that pass between pieces, by their names: each in `buffers` as it lies in memory,
     parts of others (`joins`) as if they were alone. Of some, readers want more `room` than there
@@ -83,39 +87,34 @@ class PassedArrays:
         """An array of which all parts are made. ScheduleError if they cannot lie side by side."""
         name, shapes = join.result.name, [self.shapes[p] for p in join.parts]
         axes = self._axes(join)
-        alike = {
-            (math.prod(s[:a]), math.prod(s[a + 1 :])) for s, a in zip(shapes, axes, strict=False)
-        }
-        if (
-            len(axes) < len(shapes)
-            or len(alike) > 1
-            or len({self.buffers[p].memory for p in join.parts}) > 1
-        ):
-            raise MadeOtherwise(
+        pairs = list(zip(shapes, axes, strict=False))
+        beside = {(math.prod(s[:a]), math.prod(s[a + 1 :])) for s, a in pairs}
+        memories = {self.buffers[p].memory for p in join.parts}
+        if len(pairs) < len(shapes) or len(beside) > 1 or len(memories) > 1:
+            raise PartsApart(
                 f"the parts of {name} lie in memory as {' and '.join(map(str, shapes))}, which"
                 " cannot be side by side",
                 hint="make kernels of them: the host can put them into one array",
             )
         outer, axis, inner = shapes[0][: axes[0]], axes[0], shapes[0][axes[0] + 1 :]
-        placed, begin = [], 0
-        for part, shape, own_axis, size in zip(join.parts, shapes, axes, join.sizes, strict=True):
-            held = self.shapes[part] = (
-                *outer,
-                shape[own_axis],
-                *inner,
-            )  # with as many axes as others
-            own = np.take(self.places[part], range(size), join.axis)  # the rest is room for others
-            at = list(np.unravel_index(own, held))
+        placed, begin, extent = [], 0, 0
+        for part, shape, along, size in zip(join.parts, shapes, axes, join.sizes, strict=True):
+            # As many axes as the first has; behind its own places there may be room for others.
+            held = self.shapes[part] = (*outer, shape[along], *inner)
+            at = list(np.unravel_index(np.take(self.places[part], range(size), join.axis), held))
             self.windows[part] = Window(name, axis, begin)
-            begin += int(at[axis].max()) + 1
-            at[axis] = at[axis] + self.windows[part].begin
+            end = begin + int(at[axis].max()) + 1
+            at[axis] = at[axis] + begin
             placed.append(at)
-        whole = (*outer, begin, *inner)
-        flat = [np.ravel_multi_index(at, whole) for at in placed]
+            begin, extent = end, max(end, shape[along])
+        whole = (*outer, extent, *inner)
         self.shapes[name] = whole
-        self.places[name] = np.concatenate(flat, join.axis)
-        like = self.buffers[join.parts[0]].with_(name=name)
-        self._with_room(name, like, math.prod(whole))
+        self.places[name] = np.concatenate(
+            [np.ravel_multi_index(at, whole) for at in placed], join.axis
+        )
+        if join.parts[0] in self.layouts:
+            self.layouts[name] = self.layouts[join.parts[0]]
+        self._with_room(name, self.buffers[join.parts[0]], math.prod(whole))
 
     def _axes(self, join: Join) -> list[int]:
         """The axis of each part in memory along which they are to be side by side; fewer where that
@@ -135,13 +134,13 @@ class PassedArrays:
     def type_of(self, join: Join) -> TensorType:
         """An array of parts as it lies in memory. ScheduleError where no layout says that."""
         name = join.result.name
-        layout = self.layouts.get(join.parts[0])
+        layout = self.layouts.get(name)
         shape, held = list(sizes_of(join.result)), self.shapes[name]
         for k, axis in enumerate(range(len(shape)) if layout is None else layout.order):
             shape[axis] = held[k] * (1 if layout is None else layout.factor(axis))
         kind = TensorType(join.result.dtype, tuple(shape), layout)
         inside = tuple(slice(0, n) for n in sizes_of(join.result))
-        if kind.physical_shape == held and join.parts[0] in self.layouts:
+        if kind.physical_shape == held and name in self.layouts:
             memory = np.arange(math.prod(held)).reshape(held)
             if np.array_equal(read_arranged(memory, kind, tuple(shape))[inside], self.places[name]):
                 return kind

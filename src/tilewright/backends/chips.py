@@ -22,6 +22,7 @@ from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
 from tilewright.join_pieces import PieceRefused
 from tilewright.optimize.move_arrays import Held
+from tilewright.passed_arrays import PartsApart
 from tilewright.plan.borders import Border
 from tilewright.plan.control import CHOSEN
 from tilewright.plan.create_loops import create_loops
@@ -175,19 +176,18 @@ def _build_joined(
     known: dict[Any, Any],
 ) -> ChipKernel:
     """The pieces of a kernel as one stream. Parts of an array are made as if they were alone; where
-    an instruction then stores too much at once to leave room between, with that room."""
+    an instruction then stores too much at once for others to lie between, with room for these."""
     (result,) = kernel.outputs
     order = (*(b.name for b in kernel.inputs), result.name)
-    for room in (False, True):
+    for room in (False, True) if joins else (False,):
         split = with_passed_borders(pieces, target, joins, room=room)
         if result.name in split.borders:
             raise ScheduleError(f"{result.name} has a border, which the host does not read")
         try:
             return build_split(kernel, split, target, CHOSEN, order, known)
-        except PieceRefused:
-            raise
-        except (ScheduleError, TargetError, CompileError):
-            if room or not joins:
+        except (ScheduleError, TargetError, CompileError) as error:
+            apart = not isinstance(error, PieceRefused) or isinstance(error.error, PartsApart)
+            if room or not joins or not apart:
                 raise
     raise AssertionError("built or refused")
 
@@ -223,8 +223,8 @@ class _Joins:
         known = {b.name: b for p in self.pieces for b in p.outputs}
         known |= {j.result.name: j.result for j in self.made}
         parts = member.operands
-        for join, operands in zip(self.made, self.operands, strict=True):
-            if parts[: len(operands)] == operands:
+        for join, operands in zip(self.made, self.operands, strict=True):  # the longest is last
+            if member.operands[: len(operands)] == operands:
                 parts = (join.result.name, *member.operands[len(operands) :])
         kept = {axes.get(p) for p in parts}
         taken = {p for j in self.made for p in j.parts}
