@@ -10,7 +10,7 @@ from graph_cases import Maker, check_valid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.base.dtype import f32, i8, i32
+from tilewright.base.dtype import DType, bool_, f32, i8, i32
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, Value
@@ -89,10 +89,40 @@ def test_moves_behind_moves_and_a_constant_part():
 @pytest.mark.parametrize("scale, kind", [(0.1, i8), (-0.1, f32)])
 def test_the_greatest_of_windows_where_the_order_stays(scale: float, kind: object):
     m = Maker()
-    pooled = m.op("max_pool", m.input(1, 2, 4, 5), **POOL)
-    after = narrowed(m, quantised(m, pooled, scale))
+    x = m.op("concat", *[dequantised(m, m.input(1, 2, 4, 5, dtype=i8), 0.1) for _ in "ab"], axis=1)
+    after = narrowed(m, quantised(m, m.op("max_pool", x, **POOL), scale))
     (pool,) = (n for n in after.nodes if n.op.name == "max_pool")
     assert pool.inputs[0].dtype == kind
+
+
+def test_the_greatest_of_floats_may_be_nan():
+    """Which is some byte, and not the greatest."""
+    m = Maker()
+    after = narrowed(m, quantised(m, m.op("max_pool", m.input(1, 2, 4, 5), **POOL), 0.1))
+    (pool,) = (n for n in after.nodes if n.op.name == "max_pool")
+    assert pool.inputs[0].dtype == f32
+
+
+@pytest.mark.parametrize("to", [bool_, i8], ids=str)
+def test_a_conversion_that_cuts_off_stays_behind_the_greatest(to: DType):
+    """Of -3 and 0 the greatest is not true; of 300 and 100 it is not that of the last bits."""
+    m = Maker()
+    wide = m.op("cast", m.input(1, 1, 4, 5, dtype=i8), to=i32)
+    scaled = m.op("mul", wide, m.constant(np.int32(3)))
+    after = narrowed(m, m.op("cast", m.op("max_pool", scaled, **POOL), to=to))
+    (pool,) = (n for n in after.nodes if n.op.name == "max_pool")
+    assert pool.inputs[0].dtype == i32
+
+
+def test_one_value_many_times():
+    """Every value is narrowed once, and not once for every way to it."""
+    m = Maker()
+    x = dequantised(m, m.input(1, 1, 2, 2, dtype=i8), 0.1)
+    halves = {"kernel": (2, 1), "strides": (2, 1), "dilations": (1, 1)}
+    halves |= {"pads_begin": (0, 0), "pads_end": (0, 0)}
+    for _ in range(16):
+        x = m.op("max_pool", m.op("concat", x, x, axis=2), **halves)
+    assert len(narrowed(m, quantised(m, x, 0.2)).nodes) < 64
 
 
 def test_what_others_read_stays():

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx_models import model, node
-from quantization_cases import CASES, SAMPLES, random
+from quantization_cases import CASES, SAMPLES, concatenation, random
 from quantization_peers import HAS_PEER, in_peer, steps_of
 
 import tilewright
@@ -81,9 +81,19 @@ def test_what_moves_elements_keeps_the_scale():
 
 
 def test_a_concatenation_shares_its_scale_with_operands_as_large():
-    scales = pairs(int8("concatenation").model)
+    """A smaller one that something else reads keeps its own."""
+    made, samples = concatenation()
+    made.graph.node.append(node("GlobalAveragePool", ["c"], ["z"]))
+    made.graph.output.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None))
+    scales = pairs(tilewright.quantize(made, samples).model)
     assert scales["a"] == scales["b"] == scales["d"]
     assert scales["c"] < scales["d"] / 10
+
+
+def test_what_a_concatenation_alone_reads_has_its_scale():
+    """With one of its own it would be rounded twice."""
+    scales = pairs(int8("concatenation").model)
+    assert scales["a"] == scales["b"] == scales["c"] == scales["d"]
 
 
 def test_weights_have_a_scale_for_each_channel_and_biases_are_in_steps_of_both():

@@ -6,8 +6,8 @@
 
 Each element is computed as before, so that results are the same to the bit, and fewer bytes are
 moved. What the arithmetic follows then may do it, or may have done it: of bytes that were
-dequantised with the same numbers nothing is left. The greatest of a window stays the greatest where
-no step makes less of more.
+dequantised with the same numbers nothing is left. The greatest of a window of dequantised bytes, of
+which none is NaN, stays the greatest where no step makes less of more.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from tilewright.ir.op import Attrs
 from tilewright.ops.pool import PoolAttrs, windows_have_elements
 from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead
 from tilewright.optimize.fixed_point import computed
+from tilewright.optimize.grids import limits_of
 from tilewright.optimize.scaled_bytes import BYTES, BytesReader
 
 MOVES = frozenset({"concat", "transpose", "reshape"})  # as many elements as their operands have
-RISING = frozenset({"add", "clip", "relu", "floor", "ceil", "round", "cast", "min", "max"})
+RISING = frozenset({"add", "clip", "relu", "floor", "ceil", "round", "min", "max"})
+DEPTH = 64  # moves behind each other
 
 
 def narrow_moves(graph: Graph) -> Graph:
@@ -45,6 +47,7 @@ class _Mover:
         self.outputs = set(self.graph.outputs)
         self.fresh = fresh_names(self.graph)
         self.reader = BytesReader(self.graph)
+        self.made: dict[tuple[Value, GraphNode], Value] = {}  # of a value by arithmetic, by its end
         self.known: dict[object, bool] = {}  # whether arithmetic makes bytes of themselves
         chains = {n.outputs[0]: c for n in self.graph.nodes if (c := self._chain(n))}
         self.ends = {v: c for v, c in chains.items() if self._is_moved(self._data(c[0]), c)}
@@ -92,12 +95,34 @@ class _Mover:
         if n is None or len(n.outputs) != 1 or not self._is_alone(n):
             return False
         if n.op.name == "max_pool":
-            rises = all(self._rises(step) for step in chain)
+            rises = all(self._rises(step) for step in chain) and self._is_bytes(n.inputs[0])
             return rises and windows_have_elements(n.attrs_of(PoolAttrs))
         return n.op.name in MOVES and all(x.type.rank > 0 for x in n.inputs)
 
+    def _is_bytes(self, v: Value) -> bool:
+        """Whether all elements are made of bytes, through moves or not."""
+        todo, seen = [v], {v}
+        while todo:
+            x = todo.pop()
+            if x.dtype in BYTES:
+                continue
+            n = self.makers.get(x)
+            if n is None or not (self._is_step(n) or n.op.name in (*MOVES, "max_pool")):
+                return False
+            before = n.inputs if n.op.name == "concat" else (self._data(n),)
+            todo += [i for i in before if i not in seen]
+            seen.update(before)
+        return True
+
     def _rises(self, step: GraphNode) -> bool:
-        """Whether a step never makes less of more."""
+        """Whether a step never makes less of more. A conversion does not where it cuts off bits."""
+        if step.op.name == "cast":
+            limits = self.makers.get(step.inputs[0])
+            to = step.outputs[0].dtype
+            known = None if limits is None or limits.op.name != "clip" else limits_of(limits)
+            low, high = known or (None, None)
+            fits = low is not None and high is not None and to.min <= low <= high <= to.max
+            return to in BYTES and fits
         if step.op.name not in ("mul", "div", "sub"):
             return step.op.name in RISING
         a, b = step.inputs
@@ -110,19 +135,25 @@ class _Mover:
         """What a step of arithmetic reads beside constants."""
         return next((v for v in n.inputs if not self._is_number(v)), n.inputs[0])
 
-    def _narrow(self, v: Value, chain: Sequence[GraphNode]) -> Value:
+    def _narrow(self, v: Value, chain: Sequence[GraphNode], depth: int = 0) -> Value:
         """What the arithmetic makes of a value, in front of all that moves it."""
+        key = (v, chain[-1])
+        if key not in self.made:
+            self.made[key] = self._narrowed(v, chain, depth)
+        return self.made[key]
+
+    def _narrowed(self, v: Value, chain: Sequence[GraphNode], depth: int) -> Value:
         same = self._same_bytes(v, chain)
         if same is not None:
             return same
-        if not self._is_moved(v, chain):
+        if depth == DEPTH or not self._is_moved(v, chain):
             for step in chain:
                 inputs = [v if i is self._data(step) else i for i in step.inputs]
                 v = self._emit(step, step.op.name, step.attrs, inputs)
             return v
         move = self.makers[v]
         count = len(move.inputs) if move.op.name == "concat" else 1
-        parts = [self._narrow(x, chain) for x in move.inputs[:count]]
+        parts = [self._narrow(x, chain, depth + 1) for x in move.inputs[:count]]
         return self._emit(move, move.op.name, move.attrs, [*parts, *move.inputs[count:]])
 
     def _same_bytes(self, v: Value, chain: Sequence[GraphNode]) -> Value | None:
