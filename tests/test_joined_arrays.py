@@ -117,6 +117,19 @@ def test_parts_that_blocks_of_channels_do_not_divide_are_the_hosts():
     assert not any("concat" in p for pieces in found for p in pieces)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("chip", ["gemmini", "vta", "conv_engine", "dsp"])
+def test_a_part_is_read_by_itself_too(chip: str):
+    """Its rows take turns with those of the others, so that several rows at once lie further apart
+    than they would alone; and both have the border that one reader wants."""
+    n = Network(16, side=8)
+    x = n.conv("x", 16, 16)
+    a, b = n.conv(x, 16, 32, 3), n.conv(x, 16, 16)
+    both = n.conv(n.op("Concat", b, a, axis=1), 48, 16)
+    (pieces,) = submits(*n.quantised(n.op("Add", both, n.conv(a, 32, 16, 3))), chip)
+    assert sum("concat" in p for p in pieces) == 1
+
+
 def test_a_part_in_two_arrays_is_one_streams_and_the_hosts():
     n = Network(16)
     a, b, c = (n.conv("x", 16, 16, size) for size in (1, 3, 1))

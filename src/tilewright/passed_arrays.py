@@ -108,6 +108,10 @@ class PassedArrays:
             placed.append(at)
             begin, extent = end, max(end, shape[along])
         whole = (*outer, extent, *inner)
+        if math.prod(outer) > 1 and any(self.shapes[p] != whole for p in join.parts):
+            raise PartsApart(  # instructions have fields for the steps from row to row
+                f"between the rows of the parts of {name} is no room for those of the others"
+            )
         self.shapes[name] = whole
         self.places[name] = np.concatenate(
             [np.ravel_multi_index(at, whole) for at in placed], join.axis

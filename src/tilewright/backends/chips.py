@@ -176,7 +176,7 @@ def _build_joined(
     known: dict[Any, Any],
 ) -> ChipKernel:
     """The pieces of a kernel as one stream. Parts of an array are made as if they were alone; where
-    an instruction then stores too much at once for others to lie between, with room for these."""
+    their rows take turns with those of others, with room for these."""
     (result,) = kernel.outputs
     order = (*(b.name for b in kernel.inputs), result.name)
     for room in (False, True) if joins else (False,):
@@ -215,7 +215,7 @@ class _Joins:
     def __init__(self, pieces: Sequence[Kernel]) -> None:
         self.pieces = pieces
         self.made: list[Join] = []
-        self.operands: list[tuple[str, ...]] = []  # as the model has them
+        self.operands: list[tuple[int | None, tuple[str, ...]]] = []  # as the model has them
 
     def add(self, member: Member, axes: dict[str, tuple[int, ...]]) -> None:
         """One more, whose axes are those of its parts. What begins with the parts of another one
@@ -223,22 +223,23 @@ class _Joins:
         known = {b.name: b for p in self.pieces for b in p.outputs}
         known |= {j.result.name: j.result for j in self.made}
         parts = member.operands
-        for join, operands in zip(self.made, self.operands, strict=True):  # the longest is last
-            if member.operands[: len(operands)] == operands:
+        for join, (axis, operands) in zip(self.made, self.operands, strict=True):
+            # The longest comes last.
+            if (member.joins, member.operands[: len(operands)]) == (axis, operands):
                 parts = (join.result.name, *member.operands[len(operands) :])
         kept = {axes.get(p) for p in parts}
         taken = {p for j in self.made for p in j.parts}
         (along,) = kept if len(kept) == 1 else (None,)
         if not along or not set(parts) <= known.keys() - taken or member.joins not in along:
             raise ScheduleError("not all that is to lie side by side is made there, for this alone")
-        axis = along.index(member.joins)
+        place = along.index(member.joins)
         shape = list(sizes_of(known[parts[0]]))
-        sizes = tuple(sizes_of(known[p])[axis] for p in parts)
-        shape[axis] = sum(sizes)
+        sizes = tuple(sizes_of(known[p])[place] for p in parts)
+        shape[place] = sum(sizes)
         result = known[parts[0]].with_(name=member.result, shape=tuple(shape))
         axes[member.result] = along
-        self.made.append(Join(result, parts, axis, sizes))
-        self.operands.append(member.operands)
+        self.made.append(Join(result, parts, place, sizes))
+        self.operands.append((member.joins, member.operands))
 
 
 def _alike(piece: Kernel, before: Sequence[Kernel], joins: Sequence[Join]) -> Kernel:

@@ -123,6 +123,8 @@ class _Mover:
             low, high = known or (None, None)
             fits = low is not None and high is not None and to.min <= low <= high <= to.max
             return to in BYTES and fits
+        if not step.outputs[0].dtype.is_float:
+            return False
         if step.op.name not in ("mul", "div", "sub"):
             return step.op.name in RISING
         a, b = step.inputs
@@ -176,7 +178,7 @@ class _Mover:
 
     def _number(self, v: Value) -> object:
         array = self.reader.known(v) if self._is_number(v) else None
-        return None if array is None else (v.dtype, array.item())
+        return None if array is None else (v.dtype, array.tobytes())
 
     def _emit(self, like: GraphNode, name: str, attrs: Attrs, inputs: Sequence[Value]) -> Value:
         made = new_node(like, name, attrs, tuple(inputs), self.fresh)
