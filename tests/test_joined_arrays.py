@@ -75,7 +75,7 @@ def fire(n: Network, x: str = "x") -> str:
     return n.conv(both, 48, 16, 3)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine", "dsp"])
 def test_branches_are_one_stream(chip: str):
     n = Network(16)
@@ -84,7 +84,7 @@ def test_branches_are_one_stream(chip: str):
     assert sum("concat" in p for p in pieces) == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine", "dsp"])
 def test_a_stream_may_end_with_a_concatenation(chip: str):
     """What the host reads then is one array as well."""
@@ -95,6 +95,7 @@ def test_a_stream_may_end_with_a_concatenation(chip: str):
     assert len(pieces) == 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ends", [False, True], ids=["inside", "as the result"])
 def test_layers_that_read_all_before_them_lie_in_one_array(ends: bool):
     """Each concatenation begins with the one before, so that nothing is stored twice."""
@@ -117,7 +118,7 @@ def test_parts_that_blocks_of_channels_do_not_divide_are_the_hosts():
     assert not any("concat" in p for pieces in found for p in pieces)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("chip", ["gemmini", "vta", "conv_engine", "dsp"])
 def test_a_part_is_read_by_itself_too(chip: str):
     """Its rows take turns with those of the others, so that several rows at once lie further apart
