@@ -205,14 +205,15 @@ def with_passed_borders(
                 program=kernels[-1],
                 hint="make kernels of what reads it: the host can put other borders around it",
             )
-        found[name] = _one_border([border for _, border, _ in readers])
-        ranks = {len(b.shape) for p in pieces for b in p.params if b.name == name}
+        held = [passed[name], *(b for p in pieces for b in p.params if b.name == name)]
+        ranks = {len(b.shape) for b in held}
         if len(ranks) > 1:
             raise ScheduleError(
                 f"{name} is read with a border, and in another shape, which has none",
                 program=kernels[-1],
                 hint="make two kernels of it: the host can rearrange what passes between them",
             )
+        found[name] = _one_border([border for _, border, _ in readers])
         shapes[name] = _around(passed[name], readers, found[name])
     _share_borders(pieces, passed, found, shapes)
     for join in (*joins, *joins[::-1]):  # what a part needs, the whole has, and the other parts
