@@ -9,9 +9,13 @@ from fuzz_devices import trial
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from tilewright.base.errors import ScheduleError
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.evaluate import evaluate_graph
+from tilewright.ir.loop import Kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.options import Options
+from tilewright.plan.split_kernel import Join, with_passed_borders
 from tilewright.program.host_program import Submit
 from tilewright.targets.chips import CHIPS
 
@@ -129,6 +133,41 @@ def test_a_part_is_read_by_itself_too(chip: str):
     both = n.conv(n.op("Concat", b, a, axis=1), 48, 16)
     (pieces,) = submits(*n.quantised(n.op("Add", both, n.conv(a, 32, 16, 3))), chip)
     assert sum("concat" in p for p in pieces) == 1
+
+
+def test_a_part_that_is_read_flat_too():
+    """By a linear layer, for which there is no room between rows."""
+    n = Network(16)
+    a, b = n.conv("x", 16, 16), n.conv("x", 16, 16, 3)
+    both = n.conv(n.op("Concat", a, b, axis=1), 32, 16)
+    weights = n.random.normal(size=(16 * 36, 10)).astype(np.float32)
+    n.weights.append(numpy_helper.from_array(weights, "flat"))
+    scores = (n.op("Gemm", n.op("Flatten", y), "flat") for y in (a, both))
+    submits(*n.quantised(n.op("Add", *scores)), "gemmini")
+
+
+def test_room_between_rows_needs_the_same_axes():
+    """A part that another piece reads as one row has none where the others could lie."""
+
+    def copy(name: str, given: str, made: str) -> Kernel:
+        return parse_kernel(
+            f"""def {name}({given}: i8[16, 36], {made}: out(i8[16, 36])):
+    for i in range(16):
+        for j in range(36):
+            {made}[i, j] = {given}[i, j]"""
+        )
+
+    flat = parse_kernel(
+        """def flat(a: i8[576], y: out(i8[576])):
+    for i in range(576):
+        y[i] = a[i]"""
+    )
+    pieces = [copy("first", "x", "a"), copy("second", "x", "b"), flat]
+    whole = pieces[0].outputs[0].with_(name="both", shape=(32, 36))
+    joins = [Join(whole, ("a", "b"), 0, (16, 16))]
+    assert with_passed_borders(pieces, CHIPS["gemmini"](), joins).joins == tuple(joins)
+    with pytest.raises(ScheduleError, match="a is read with a border, and in another shape"):
+        with_passed_borders(pieces, CHIPS["gemmini"](), joins, room=True)
 
 
 def test_a_part_in_two_arrays_is_one_streams_and_the_hosts():

@@ -34,17 +34,17 @@ class OtherOrder(MadeOtherwise):
     """A piece takes an array in another order than it was made in."""
 
 
+class PartsApart(MadeOtherwise):
+    """Parts of an array do not lie in memory so that they can be side by side."""
+
+
 @dataclass(frozen=True)
-class Window:
+class PartPlace:
     """Where an array lies in another, as both lie in memory: from `begin` on along an axis."""
 
     whole: str
     axis: int
     begin: int
-
-
-class PartsApart(MadeOtherwise):
-    """Parts of an array do not lie in memory so that they can be side by side."""
 
 
 class PassedArrays:
@@ -63,7 +63,7 @@ class PassedArrays:
         self.buffers: dict[str, Buffer] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}  # in memory
         self.layouts: dict[str, Layout | None] = {}  # where elements are only arranged
-        self.windows: dict[str, Window] = {}
+        self.part_places: dict[str, PartPlace] = {}
         self.places: dict[str, np.ndarray] = {}  # of its elements: numbers in memory
         self.constants: dict[Buffer, np.ndarray] = {}  # what borders hold
 
@@ -102,7 +102,7 @@ class PassedArrays:
             # As many axes as the first has; behind its own places there may be room for others.
             held = self.shapes[part] = (*outer, shape[along], *inner)
             at = list(np.unravel_index(np.take(self.places[part], range(size), join.axis), held))
-            self.windows[part] = Window(name, axis, begin)
+            self.part_places[part] = PartPlace(name, axis, begin)
             end = begin + int(at[axis].max()) + 1
             at[axis] = at[axis] + begin
             placed.append(at)
@@ -162,18 +162,18 @@ class PassedArrays:
 
     def row(self, name: str) -> Buffer:
         """What an array lies in: one that is no part of others."""
-        while name in self.windows:
-            name = self.windows[name].whole
+        while name in self.part_places:
+            name = self.part_places[name].whole
         return self.buffers[name]
 
     def place(self, name: str, at: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
         """Where in that an element lies that is at this place of a buffer of this shape."""
-        if name in self.windows:
+        if name in self.part_places:
             at, shape = _reshaped(at, shape, self.shapes[name]), self.shapes[name]
-        while name in self.windows:
-            window = self.windows[name]
-            at = tuple(i + window.begin if d == window.axis else i for d, i in enumerate(at))
-            name, shape = window.whole, self.shapes[window.whole]
+        while name in self.part_places:
+            part = self.part_places[name]
+            at = tuple(i + part.begin if d == part.axis else i for d, i in enumerate(at))
+            name, shape = part.whole, self.shapes[part.whole]
         return flatten_index(at, shape)
 
     def _with_room(self, name: str, made: Buffer, size: int) -> Buffer:

@@ -230,7 +230,9 @@ class _Joins:
         kept = {axes.get(p) for p in parts}
         taken = {p for j in self.made for p in j.parts}
         (along,) = kept if len(kept) == 1 else (None,)
-        if not along or not set(parts) <= known.keys() - taken or member.joins not in along:
+        can_have = set(parts) <= known.keys() - taken
+        ranks = {len(known[p].shape) for p in parts} if can_have else set()
+        if not along or member.joins not in along or ranks != {len(along)}:
             raise ScheduleError("not all that is to lie side by side is made there, for this alone")
         place = along.index(member.joins)
         shape = list(sizes_of(known[parts[0]]))

@@ -205,14 +205,7 @@ def with_passed_borders(
                 program=kernels[-1],
                 hint="make kernels of what reads it: the host can put other borders around it",
             )
-        held = [passed[name], *(b for p in pieces for b in p.params if b.name == name)]
-        ranks = {len(b.shape) for b in held}
-        if len(ranks) > 1:
-            raise ScheduleError(
-                f"{name} is read with a border, and in another shape, which has none",
-                program=kernels[-1],
-                hint="make two kernels of it: the host can rearrange what passes between them",
-            )
+        _check_axes(name, passed, pieces)
         found[name] = _one_border([border for _, border, _ in readers])
         shapes[name] = _around(passed[name], readers, found[name])
     _share_borders(pieces, passed, found, shapes)
@@ -225,11 +218,23 @@ def with_passed_borders(
             found.setdefault(name, Border((0,) * len(shape)))
             shapes[name] = tuple(shape)
     for name, border in found.items():
+        _check_axes(name, passed, pieces)
         before = {k: border.before for k, border, _ in wanted.get(name, ())}
         for k, piece in enumerate(pieces):
             pieces[k] = _inside(piece, name, shapes[name], border, before.get(k))
     wide = [replace(j, result=_wider(j.result, shapes)) for j in joins]
     return Split(tuple(pieces), found, joins=tuple(wide))
+
+
+def _check_axes(name: str, passed: Mapping[str, Buffer], pieces: Sequence[Kernel]) -> None:
+    """ScheduleError if an array that is to have a border, or room, is read by other axes."""
+    held = [passed[name], *(b for p in pieces for b in p.params if b.name == name)]
+    if len({len(b.shape) for b in held}) > 1:
+        raise ScheduleError(
+            f"{name} is read with a border, and in another shape, which has none",
+            program=pieces[-1],
+            hint="make two kernels of it: the host can rearrange what passes between them",
+        )
 
 
 def _wider(b: Buffer, shapes: Mapping[str, tuple[int, ...]]) -> Buffer:
