@@ -23,6 +23,7 @@ from tilewright.backends.stream.merge_pieces import merged_order, stands_still
 from tilewright.backends.stream.micro_ops import place_lists
 from tilewright.backends.stream.order_transfers import order_transfers
 from tilewright.backends.stream.registers import place_settings
+from tilewright.backends.stream.steps import check_steps
 from tilewright.backends.stream.stream import Stream, expand_stream, statements_of_sites
 from tilewright.backends.stream.waits import Synchronised, Waits, synchronise
 from tilewright.base.errors import CompileError, TargetError
@@ -255,7 +256,8 @@ def proven_stream(
         stream = on_cores(stream, target, moved)
     check_used(kernel.name, target, stream.sizes)
     fault = (
-        check_memory(stream, (*kernel.inputs, *stream.constants), done.boxes)
+        check_steps(stream)
+        or check_memory(stream, (*kernel.inputs, *stream.constants), done.boxes)
         or check_distances(stream, done.boxes)
         or check_waits(stream, done.need, waits, done.boxes)
         or check_cores(stream, done.boxes)

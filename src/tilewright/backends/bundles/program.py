@@ -24,6 +24,7 @@ from tilewright.backends.stream.distances import check_distances
 from tilewright.backends.stream.durations import durations
 from tilewright.backends.stream.faults import Fault, race
 from tilewright.backends.stream.memory import check_memory
+from tilewright.backends.stream.steps import check_steps
 from tilewright.backends.stream.stream import Stream, expand_stream
 from tilewright.backends.stream.waits import Waits, place_waits
 from tilewright.base.errors import CompileError
@@ -102,7 +103,8 @@ def make_program(
     need = dependences(stream, found)
     waits = place_core_waits(stream, need)
     wrong: object = (
-        check_memory(stream, (*kernel.inputs, *constants), found)
+        check_steps(stream)
+        or check_memory(stream, (*kernel.inputs, *constants), found)
         or check_distances(stream, found)
         or check_core_waits(stream, need, waits, found)
     )

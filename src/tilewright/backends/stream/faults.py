@@ -20,6 +20,7 @@ class FaultKind(enum.Enum):
 
     OUTSIDE = "out of range"  # bytes outside of the operand's buffer
     UNWRITTEN = "uninitialised"  # bytes are read that nothing has written
+    STEPS = "steps"  # fields step otherwise through an operand than the program
     STATE = "state"  # a register holds another value than an instruction needs
     RACE = "race"  # nothing orders two instructions that must be
     STALE = "stale"  # another instruction's data are read than in program order

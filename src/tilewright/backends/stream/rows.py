@@ -202,13 +202,13 @@ def operand_extents(target: Target, rows: Rows) -> list[list[tuple[int, ...]]]:
         ours = np.flatnonzero(rows.kinds == k)
         fields = {f.symbol: rows.fields[ours, c] for c, f in enumerate(instruction.fields)}
         for o in instruction.operands:
-            ends = _ends(instruction, o, fields, len(ours))
+            ends = operand_ends(instruction, o, fields, len(ours))
             for row, end in zip(ours.tolist(), ends.tolist(), strict=True):
                 found[row].append(tuple(end))
     return found
 
 
-def _ends(
+def operand_ends(
     instruction: Instruction, operand: Buffer, fields: Mapping[Expr, np.ndarray], n: int
 ) -> np.ndarray:
     """Behind the greatest subscripts of an operand [n, axes]; at least 1."""
