@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from branch_networks import Network
 from fuzz_devices import trial
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 import tilewright
 from tilewright.base.errors import ScheduleError
@@ -22,36 +23,10 @@ from tilewright.targets.chips import CHIPS
 HALF_UP = Options(rounding="half_up", verify=True)
 
 
-class Network:
-    """A small float network, seeded."""
-
-    def __init__(self, channels: int, side: int = 6) -> None:
-        self.random = np.random.default_rng(0)
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self.shape = (1, channels, side, side)
-
-    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
-        name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
-        return name
-
-    def conv(self, x: str, before: int, channels: int, size: int = 1) -> str:
-        shape = (channels, before, size, size)
-        name = f"w{len(self.weights)}"
-        array = self.random.normal(size=shape).astype(np.float32)
-        self.weights.append(numpy_helper.from_array(array, name))
-        return self.op("Relu", self.op("Conv", x, name, pads=[size // 2] * 4))
-
-    def quantised(self, *outputs: str) -> tuple[onnx.ModelProto, np.ndarray]:
-        """The network with scales that are powers of two, and an input."""
-        infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
-        results = [helper.make_tensor_value_info(y, TensorProto.FLOAT, None) for y in outputs]
-        graph = helper.make_graph(self.nodes, "branches", infos, results, self.weights)
-        opset = [helper.make_opsetid("", 17)]
-        x = self.random.normal(size=self.shape).astype(np.float32)
-        model = helper.make_model(graph, opset_imports=opset, ir_version=9)
-        return tilewright.quantize(model, {"x": x}, scheme="pow2").model, x
+def later(*values: object) -> list[object]:
+    """Cases of `make test-long`."""
+    rows = (value if isinstance(value, tuple) else (value,) for value in values)
+    return [pytest.param(*row, marks=pytest.mark.long) for row in rows]
 
 
 def submits(model: onnx.ModelProto, x: np.ndarray, chip: str) -> list[list[str]]:
@@ -79,8 +54,7 @@ def fire(n: Network, x: str = "x") -> str:
     return n.conv(both, 48, 16, 3)
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine", "dsp"])
+@pytest.mark.parametrize("chip", ["vta", *later("gemmini", "conv_engine", "dsp")])
 def test_branches_are_one_stream(chip: str):
     n = Network(16)
     (pieces,) = submits(*n.quantised(fire(n)), chip)
@@ -88,8 +62,7 @@ def test_branches_are_one_stream(chip: str):
     assert sum("concat" in p for p in pieces) == 1
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine", "dsp"])
+@pytest.mark.parametrize("chip", ["vta", *later("gemmini", "conv_engine", "dsp")])
 def test_a_stream_may_end_with_a_concatenation(chip: str):
     """What the host reads then is one array as well."""
     n = Network(16)
@@ -99,18 +72,17 @@ def test_a_stream_may_end_with_a_concatenation(chip: str):
     assert len(pieces) == 4
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("ends", [False, True], ids=["inside", "as the result"])
-def test_layers_that_read_all_before_them_lie_in_one_array(ends: bool):
+@pytest.mark.parametrize("ends, count", [(True, 2), *(later((True, 3), (False, 3)))])
+def test_layers_that_read_all_before_them_lie_in_one_array(ends: bool, count: int):
     """Each concatenation begins with the one before, so that nothing is stored twice."""
     n = Network(16)
     parts, x = [n.conv("x", 16, 16)], ""
     x = parts[0]
-    for k in range(3):
+    for k in range(count):
         parts.append(n.conv(x, 16 * (k + 1), 16))
         x = n.op("Concat", *parts, axis=1)
-    (pieces,) = submits(*n.quantised(x if ends else n.conv(x, 64, 16, 3)), "vta")
-    assert sum("concat" in p for p in pieces) == 3
+    (pieces,) = submits(*n.quantised(x if ends else n.conv(x, 16 * (count + 1), 16, 3)), "vta")
+    assert sum("concat" in p for p in pieces) == count
 
 
 def test_parts_that_blocks_of_channels_do_not_divide_are_the_hosts():
@@ -122,8 +94,7 @@ def test_parts_that_blocks_of_channels_do_not_divide_are_the_hosts():
     assert not any("concat" in p for pieces in found for p in pieces)
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("chip", ["gemmini", "vta", "conv_engine", "dsp"])
+@pytest.mark.parametrize("chip", ["gemmini", *later("vta", "conv_engine", "dsp")])
 def test_a_part_is_read_by_itself_too(chip: str):
     """Its rows take turns with those of the others, so that several rows at once lie further apart
     than they would alone; and both have the border that one reader wants."""
@@ -189,10 +160,7 @@ def test_the_hosts_kernels_do_not_cut_streams_that_do_not_need_them():
     assert [len(pieces) for pieces in found] == [1, 4]
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "seed", [1, 9, *(pytest.param(n, marks=pytest.mark.long) for n in (3, 11))]
-)
+@pytest.mark.parametrize("seed", [1, *later(3, 9, 11)])
 def test_random_networks_with_branches(seed: int):
     """`tools/fuzz_devices.py --branches` has many."""
     assert "submitted" in trial(seed, list(CHIPS), branches=True)

@@ -11,7 +11,7 @@ from threading import Event, Thread
 import pytest
 
 from tilewright.base.errors import ScheduleError
-from tilewright.base.remembered import Remembered
+from tilewright.base.remembered import Memo, Remembered
 
 
 def test_each_value_is_computed_once_and_no_earlier_than_it_is_asked_for():
@@ -98,3 +98,28 @@ def test_several_threads_go_through_the_same_values():
     with ThreadPoolExecutor(4) as pool:
         lists = [*pool.map(lambda _: [*found], range(8))]
     assert lists == [[*range(2000)]] * 8
+
+
+def test_a_question_is_asked_once_be_the_answer_a_refusal():
+    memo, asked = Memo(), []
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        if question == "refused":
+            raise ScheduleError("there is none")
+        return question.upper()
+
+    assert [memo.of("a", lambda: answer("a")) for _ in range(2)] == ["A", "A"]
+    for _ in range(2):
+        with pytest.raises(ScheduleError) as error:
+            memo.of("refused", lambda: answer("refused"))
+        error.value.add_context("asking")
+        assert str(error.value) == "there is none\n  while asking"
+    assert asked == ["a", "refused"]
+
+
+def test_other_errors_are_no_answers():
+    memo = Memo()
+    with pytest.raises(ZeroDivisionError):
+        memo.of("a", lambda: 1 // 0)
+    assert memo.of("a", lambda: 1) == 1

@@ -10,20 +10,26 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
 import pytest
+from branch_networks import Network
 from onnx import TensorProto as T
 from onnx import helper as h
+from stream_cases import CASES
 
 import tilewright as tw
-from tilewright import Options, compiler, side_by_side
+from tilewright import Options, chip, compiler
+from tilewright.backends.stream.boxes import Boxes, boxes, dependences
 from tilewright.base.errors import CompileError
 from tilewright.base.node import cached_property
 from tilewright.base.passes import Recorder
+from tilewright.runtime import processes
 from tilewright.runtime.module import Module
 from tilewright.targets import cpu
+from tilewright.targets.chips import CHIPS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked elsewhere")
 COUNT = 6
@@ -31,7 +37,7 @@ COUNT = 6
 
 @pytest.fixture(autouse=True)
 def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_by_side, "available_cpus", lambda: 2)
+    monkeypatch.setattr(processes, "available_cpus", lambda: 2)
 
 
 @pytest.fixture
@@ -81,7 +87,7 @@ def test_they_are_the_kernels_that_are_compiled_alone(
 ) -> None:
     found = compiled()
     assert here == []
-    monkeypatch.setattr(side_by_side, "available_cpus", lambda: 1)
+    monkeypatch.setattr(processes, "available_cpus", lambda: 1)
     alone = compiled()
     assert len(here) == COUNT
     assert code(found) == code(alone)
@@ -155,8 +161,8 @@ def test_where_no_process_can_be_started_all_is_compiled_here(
 def test_there_are_as_many_as_memory_has_room_for(
     monkeypatch: pytest.MonkeyPatch, room: int | None, expected: int
 ) -> None:
-    monkeypatch.setattr(side_by_side, "available_memory", lambda: room)
-    assert side_by_side.processes_for(100) == expected
+    monkeypatch.setattr(processes, "available_memory", lambda: room)
+    assert processes.processes_for(100) == expected
 
 
 def test_a_process_of_a_pool_compiles_alone(here: list[str]) -> None:
@@ -176,7 +182,7 @@ def test_a_process_of_a_pool_compiles_alone(here: list[str]) -> None:
 
 
 def test_there_is_work_for_each_of_them() -> None:
-    assert [side_by_side.processes_for(n) for n in range(6)] == [0, 0, 1, 1, 2, 2]
+    assert [processes.processes_for(n) for n in range(6)] == [0, 0, 1, 1, 2, 2]
 
 
 class Slow:
@@ -243,8 +249,9 @@ import time
 
 sys.path[:0] = {paths!r}  # of the tests
 import test_side_by_side as t
-from tilewright import compiler, side_by_side
-side_by_side.available_cpus = lambda: 2
+from tilewright import compiler
+from tilewright.runtime import processes
+processes.available_cpus = lambda: 2
 def wait(*_):
     os.write(1, b"forked\\n")
     time.sleep(100)
@@ -256,7 +263,8 @@ t.compiled()
 @pytest.fixture
 def waiting() -> Iterator[subprocess.Popen[str]]:
     """A process whose forked ones wait in the middle of a kernel."""
-    text = WAITING.format(paths=[str(Path(__file__).parent)])
+    here = Path(__file__).parent
+    text = WAITING.format(paths=[str(here), str(here / "support")])
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", text], stdout=pipe, stderr=pipe, text=True) as p:
         assert p.stdout is not None
@@ -302,3 +310,58 @@ def test_ctrl_c_ends_them_at_once(waiting: subprocess.Popen[str]) -> None:
     assert told.rstrip().endswith("KeyboardInterrupt")
     assert told.count("Traceback") == 1
     assert not any(map(is_there, forked))
+
+
+def on_chip() -> Module:
+    """Two convolutions of bytes on a chip with queues."""
+    network = Network(16, side=4)
+    quantised, _ = network.quantised(network.conv(network.conv("x", 16, 16), 16, 16, 3))
+    options = Options(cache=False, rounding="half_up")
+    target = {"npu": CHIPS["vta"](), "host": cpu.cpu("avx2")}
+    return tw.compile(quantised, target=target, options=options)
+
+
+def streams(module: Module) -> tuple[object, ...]:
+    return module.program.host, tuple(part.files for part in module.program.parts)
+
+
+def test_streams_of_chips_are_those_that_one_process_builds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Most of their forms are modelled and built ahead; some are, as an array was made otherwise,
+    where it is known how."""
+    parent, here = os.getpid(), list[str]()
+    original = chip.build_choice
+
+    def noted(*given, **named):
+        if os.getpid() == parent:
+            here.append(given[0].name)
+        return original(*given, **named)
+
+    monkeypatch.setattr(chip, "build_choice", noted)
+    found = on_chip()
+    left = len(here)
+    monkeypatch.setattr(processes, "available_cpus", lambda: 1)
+    alone = on_chip()
+    assert left < (len(here) - left) / 2
+    assert streams(found) == streams(alone)
+
+
+def test_what_they_find_is_sent_as_it_is() -> None:
+    """Read-only mappings, and boxes, which point to memory of their process."""
+    stream = CASES["tiny"].build().stream
+    found = boxes(stream)
+
+    def find(name: str) -> object:
+        if name == "lock":
+            return threading.Lock()  # which cannot be sent
+        return MappingProxyType({"a": 1}) if name == "mapping" else found
+
+    results = dict(processes.in_processes(find, ["mapping", "lock", "boxes"], 1))
+    assert results.keys() == {"mapping", "boxes"}
+    assert results["mapping"] == {"a": 1}
+    again = results["boxes"]
+    assert isinstance(again, Boxes)
+    for mine, sent in ((dependences(stream, b), b.granules) for b in (found, again)):
+        assert np.array_equal(mine, dependences(stream, found))
+        assert np.array_equal(sent, found.granules)

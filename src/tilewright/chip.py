@@ -10,38 +10,40 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 
-from tilewright.backends.bundles.build import best_plans, build_bundles
-from tilewright.backends.bundles.choose import BundleChoice, choose_plans, least_cycles
 from tilewright.backends.stream.addresses import check_capacity
 from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
+from tilewright.base.remembered import Memo
+from tilewright.bundle_forms import build_in_bundles
 from tilewright.chip_kernel import (
     ChipKernel,
-    bundle_kernel,
-    check_order,
     check_sizes,
     stream_kernel,
 )
-from tilewright.form_tiles import GAIN, FormTiles, InOrder, most_promising, with_tiles
+from tilewright.form_tiles import (
+    GAIN,
+    FormTiles,
+    expected_cycles,
+    with_tiles,
+)
 from tilewright.ir.loop import Kernel
-from tilewright.join_pieces import Check, Known, PieceRefused, build_pieces, join_pieces
+from tilewright.join_pieces import Check, Known, PieceRefused, Ways, build_pieces, join_pieces
 from tilewright.passed_arrays import OtherOrder
 from tilewright.plan.accelerate import tile_for_unit
-from tilewright.plan.borders import Borders, choose_borders
 from tilewright.plan.bound import ContractionBound
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.form_models import SAME, FormQueue, Wanted, form_models
+from tilewright.plan.form_models import FormQueue, Wanted, follows_places, form_models
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.limit_forms import limits_apart
 from tilewright.plan.normal_form import normal_form
-from tilewright.plan.places import Places, orders_of, with_room
+from tilewright.plan.places import Places
 from tilewright.plan.restrict_tiles import no_tile, no_tile_fits
 from tilewright.plan.row_products import fill_products
 from tilewright.plan.same_kernels import with_plain_names
@@ -54,7 +56,6 @@ from tilewright.plan.stacked_inputs import (
 )
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import UnitForm
-from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.vector_model import VectorChoice
 from tilewright.plan.vector_schedule import tile_vectors
 from tilewright.plan.vector_tiles import VectorChoices, row_sizes, vector_choices
@@ -135,16 +136,15 @@ def _build_whole(
     plain = normal_form(kernel)
     check_written_once(plain)
     if not has_pieces(plain):
-        build = _build_stream if target.bundles is None else _build_bundles
         try:
-            return build(kernel, target, control, parameters)
+            return _build_alone(kernel, target, control, parameters)
         except (CompileError, TargetError) as error:
             refused = error
         apart = limits_apart(plain)
         if apart is None:
             raise refused
         try:
-            build(apart[1], target, CHOSEN, ())  # which says soonest that it cannot be
+            _build_alone(apart[1], target, CHOSEN, ())  # which says soonest that it cannot be
             return _build_pieces(kernel, Split(apart), target, control, parameters)
         except (CompileError, TargetError):
             raise refused from None
@@ -166,6 +166,15 @@ def _build_whole(
             raise refusal or error from None
         return rows
     return pieces if rows is None or pieces.cycles < rows.cycles else rows
+
+
+def _build_alone(
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
+    """A kernel that a chip does at once, by itself."""
+    if target.bundles is not None:
+        return build_in_bundles(kernel, target, control, parameters)
+    return _build_stream(kernel, target, Wanted(control), parameters)
 
 
 def _build_rows(
@@ -221,7 +230,7 @@ def _least_of_pieces(split: Split, target: Target) -> float:
     """Cycles that no schedule of its pieces, one after the other, can beat; 0 where the chip does
     not do one of them."""
     try:
-        return sum(_least(target, piece, frozenset()) for piece in split.pieces)
+        return sum(_least(target, piece) for piece in split.pieces)
     except (CompileError, TargetError):
         return 0.0
 
@@ -266,22 +275,31 @@ def build_split(
 
     def build(
         piece: Kernel, left: Target, kept: Collection[str], check: Check, places: Places,
-        rows: Collection[str],
+        rows: Collection[str], memo: Memo,
     ) -> ChipKernel:  # fmt: skip
         rows = kept if in_order else rows
         if target.bundles is not None:
-            return _build_bundles(piece, left, control, (), kept, check, places)
+            return build_in_bundles(piece, left, control, (), kept, check, places, memo)
+        wanted = Wanted(control, kept, rows, places)
         try:
-            return _build_stream(piece, left, control, (), kept, check, rows, places)
+            return _build_stream(piece, left, wanted, (), check, memo)
         except OtherOrder:
             pass
         try:
-            return _build_stream(piece, left, control, (), kept, check, rows, places, as_made=True)
+            return _build_stream(piece, left, replace(wanted, as_made=True), (), check, memo)
         except (CompileError, TargetError):
-            return _build_stream(piece, left, control, (), kept, check, kept)
+            return _build_stream(piece, left, Wanted(control, kept, kept), (), check, memo)
+
+    def ahead(piece: Kernel, left: Target, kept: Collection[str]) -> bool:
+        made = {b.name for b in piece.inputs} & {*kept}
+        if target.bundles is not None:  # which follow all that was made
+            return not made
+        return not made or not follows_places(piece, left, Wanted(control, kept))
+
+    ways = Ways(build, partial(_least, target), ahead)
 
     def joined(residents: Residents) -> ChipKernel:
-        pieces = build_pieces(split, target, build, partial(_least, target), known, residents)
+        pieces = build_pieces(split, target, ways, known, residents)
         return join_pieces(kernel, split, target, pieces, parameters)
 
     residents = Residents(
@@ -295,10 +313,13 @@ def build_split(
     return joined(Residents(split, target, lambda piece: False))
 
 
-@lru_cache(maxsize=256)  # layers are often equal
-def _least(target: Target, piece: Kernel, kept: frozenset[str]) -> float:
+def _least(
+    target: Target, piece: Kernel, kept: frozenset[str] = frozenset(), memo: Memo | None = None
+) -> float:
     """Cycles that no form of a piece, with the parameters named in `kept` as they are, can beat."""
-    return FormQueue(piece, target, Wanted(kept=kept)).bound.cycles
+    memo = memo or Memo()
+    models = partial(FormQueue, piece, target, Wanted(kept=kept), memo)
+    return memo.of("bound", lambda: models().bound.cycles)
 
 
 @lru_cache(maxsize=256)
@@ -317,19 +338,15 @@ def _takes_inside(target: Target, kernel: Kernel) -> bool:
 def _build_stream(
     kernel: Kernel,
     target: Target,
-    control: Control,
+    wanted: Wanted,
     parameters: Sequence[str],
-    kept: Collection[str] = (),
     check: Check = lambda chip: None,
-    in_order: Collection[str] = (),
-    places: Places = MappingProxyType({}),
-    *,
-    as_made: bool = False,
+    memo: Memo | None = None,
 ) -> ChipKernel:
-    """The fastest of a kernel's forms, of those that may be, have the parameters named in `kept`
-    as they are, and those in `in_order` row by row, and pass a check. `places` says where in
-    memory those are that were made before, of which the order is kept with `as_made`."""
-    models = FormQueue(kernel, target, Wanted(control, kept, in_order, places, as_made))
+    """The fastest of a kernel's forms, of those that are wanted and pass a check. A `memo` has what
+    was found of them before, with the same parameters kept."""
+    memo, control = memo or Memo(), wanted.control
+    models = FormQueue(kernel, target, wanted, memo)
     best: ChipKernel | None = None
     refusals: list[TilewrightError] = []
     count, limit = 0, CLOSE
@@ -344,7 +361,9 @@ def _build_stream(
         if tiled.found.bound.cycles >= useful():
             continue
         try:
-            built = _build_form(tiled, target, control, parameters)
+            question = ("built", tiled.found.key)
+            build = partial(_build_form, tiled, target, control, parameters)
+            built = memo.of(question, build)
             check(built)
         except (CompileError, TargetError) as error:
             refusals.append(error)
@@ -408,112 +427,6 @@ def _build_contraction(
     )
 
 
-def _build_bundles(
-    kernel: Kernel,
-    target: Target,
-    control: Control,
-    parameters: Sequence[str],
-    kept: Collection[str] = (),
-    check: Check = lambda chip: None,
-    places: Places = MappingProxyType({}),
-) -> ChipKernel:
-    """A kernel's form of which least cycles are expected, of those that a statically scheduled chip
-    does, have the parameters named in `kept` as they are, and pass a check; another one where that
-    is built slower than expected, and slower than the other may be. `places` says where in memory
-    those are that were made before."""
-    check_order(target, control.serial)
-    refusals: list[TilewrightError] = []
-    best: ChipKernel | None = None
-    for form in _bundle_forms(kernel, target, control, kept, places, refusals):
-        if best is not None and form.expected >= best.cycles * GAIN:
-            break
-        stacks = stacks_of(form.form)
-        made = {n for stack in stacks.values() for n in stack.names}
-        ways: list[Stacks] = [stacks] if stacks else []
-        if not made & {*kept}:
-            ways.append({})  # the host makes one array of them
-        for each in ways:
-            try:
-                built = _built_form(form, target, control, parameters, each)
-                check(built)
-            except (CompileError, TargetError) as error:
-                refusals.append(error)
-                continue
-            best = built if best is None or built.cycles < best.cycles else best
-            break
-    if best is None:
-        raise refusals[0]  # the kernel itself is a form
-    return best
-
-
-@dataclass(frozen=True)
-class _BundleForm:
-    """A form of a kernel, with its borders, and its plans, the most promising first."""
-
-    form: UnitForm
-    kernel: Kernel
-    borders: Borders
-    choices: Sequence[BundleChoice]
-
-    @property
-    def expected(self) -> float:
-        """Cycles; arrays as they are come first."""
-        return self.choices[0].cycles * (1 + SAME * bool(self.form.made))
-
-
-def _bundle_forms(
-    kernel: Kernel,
-    target: Target,
-    control: Control,
-    kept: Collection[str],
-    places: Places,
-    refusals: list[TilewrightError],
-) -> Iterator[_BundleForm]:
-    """The forms of a kernel that may suit a statically scheduled chip, the most promising first;
-    those of which the chip does nothing add to the refusals. Plans are made of a form once it may
-    be the best."""
-    waiting: list[tuple[float, tuple[UnitForm, Kernel, Borders]]] = []
-    refused: list[UnitForm] = []
-    # Registers hold parts of lines, so that axes stay as they are.
-    forms = unit_forms(normal_form(kernel), target, fused=False, every_axis=bool(kept))
-    for k, form in enumerate(forms):
-        if k and not (form.keeps(kept, in_order=False) and form.is_wanted(refused)):
-            continue
-        wider, borders = choose_borders(form.kernel, target)
-        wider = with_room(wider, {n: at for n, at in places.items() if n not in form.made})
-        try:
-            waiting.append((least_cycles(wider, target), (form, wider, borders)))
-        except (CompileError, TargetError) as error:
-            refusals.append(error)
-            refused.append(form)
-
-    def planned(found: tuple[UnitForm, Kernel, Borders]) -> _BundleForm | None:
-        form, wider, borders = found
-        try:
-            plans = best_plans(wider, target, control, orders_of(form, places))
-        except (CompileError, TargetError) as error:
-            refusals.append(error)
-            return None
-        return _BundleForm(form, wider, borders, plans)
-
-    return most_promising(InOrder(reversed(waiting)), planned)  # of equal ones the particular first
-
-
-def _built_form(
-    form: _BundleForm, target: Target, control: Control, parameters: Sequence[str], stacks: Stacks
-) -> ChipKernel:
-    """A form in bundles, where `stacks` are read as the arrays that they are made of."""
-    bundled = build_bundles(form.kernel, target, form.choices, control, stacks)
-    found = bundle_kernel(
-        bundled.kernel, bundled.scheduled, bundled.program, target, parameters, bundled.layouts
-    )
-    return replace(
-        found, form=form_of_sources(form.form, stacks),
-        borders=borders_of_sources(form.borders, stacks), predicted=bundled.predicted,
-        tile=bundled.tile, expect=partial(expected_cycles, form.kernel, control),
-    )  # fmt: skip
-
-
 def _build_vectors(
     kernel: Kernel, target: Target, control: Control, parameters: Sequence[str],
     found: VectorChoices,
@@ -545,15 +458,6 @@ def _build_fused(
         return replace(built, predicted=plan.cycles, tile={plan.loop: plan.rows})
 
     return build_fastest(found.plans, build, tries=TRIES, near=NEAR)
-
-
-def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float | None:
-    """What the models expect of the best tiles of all forms on a chip; None if no tile fits."""
-    if target.bundles is not None:
-        return next((c.cycles for c in choose_plans(kernel, target, control)), None)
-    found = with_tiles(FormQueue(kernel, target, Wanted(control)), control, [], gain=1.0)
-    best = next(found, None)
-    return None if best is None else min((t.cycles for t in best.tiles), default=None)
 
 
 def build_choice(

@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from tilewright.backends.bundles.choose import choose_plans
 from tilewright.base.errors import CompileError, TargetError, TilewrightError
+from tilewright.ir.loop import Kernel
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import Control
-from tilewright.plan.form_models import SAME, FormModel, FormQueue
+from tilewright.plan.form_models import SAME, FormModel, FormQueue, Wanted
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan
 from tilewright.plan.restrict_tiles import controlled_tiles
 from tilewright.plan.vector_model import VectorChoice
 from tilewright.plan.vector_tiles import VectorChoices
 from tilewright.sim.run_pipelines import run_pipelines
+from tilewright.target.target import Target
 
 GAIN = 0.97  # of the cycles of a form: others that cannot be so fast are not looked at
 
@@ -86,7 +89,8 @@ def with_tiles(
 
     def tiled(found: FormModel) -> FormTiles | None:
         try:
-            return FormTiles(found, tiles_of(found, control))
+            tiles = models.memo.of(("tiles", found.key), lambda: tiles_of(found, control))
+            return FormTiles(found, tiles)
         except (CompileError, TargetError) as error:
             refusals.append(error)
             models.refuse(found.form)
@@ -124,3 +128,12 @@ def most_promising(
         found = ask(taken) if taken is not None else None
         if found is not None:
             ready.append(found)
+
+
+def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float | None:
+    """What the models expect of the best tiles of all forms on a chip; None if no tile fits."""
+    if target.bundles is not None:
+        return next((c.cycles for c in choose_plans(kernel, target, control)), None)
+    found = with_tiles(FormQueue(kernel, target, Wanted(control)), control, [], gain=1.0)
+    best = next(found, None)
+    return None if best is None else min((t.cycles for t in best.tiles), default=None)

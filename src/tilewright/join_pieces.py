@@ -5,8 +5,9 @@ memory outside, where each finds it as it wants it (passed_arrays.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
+from tilewright.base.remembered import Memo
 from tilewright.chip_kernel import ChipKernel, PieceTime, proven_stream
 from tilewright.ir.expr import Buffer, Expr, Var
 from tilewright.ir.loop import (
@@ -38,6 +40,7 @@ from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, sizes_of
 from tilewright.plan.units import units
 from tilewright.resident_arrays import Resident, Residents, Variant, build_spill
+from tilewright.runtime.processes import in_processes
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.sim.timeline import Timeline
 from tilewright.target.target import Target
@@ -57,10 +60,34 @@ class BuiltPiece:
 
 
 Check = Callable[[ChipKernel], None]  # raises ScheduleError
-Build = Callable[[Kernel, Target, Collection[str], Check, Places, Collection[str]], ChipKernel]
-Least = Callable[[Kernel, frozenset[str]], float]  # cycles
-Known = dict[Any, list[ChipKernel]]  # what was built of kernels with plain names
 REFUSALS = (ScheduleError, TargetError, CompileError)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What is asked about a piece. `build` is given the chip with the memory that there is, the
+    names of the parameters that are to be as they are, what checks that the piece finds what those
+    before it made, where that is, what has to lie row by row, and what was found of the piece
+    before; `least` says in how many cycles it is done at least; `ahead` whether what is found of
+    it is the same wherever those before it leave what they make."""
+
+    build: Callable[
+        [Kernel, Target, Collection[str], Check, Places, Collection[str], Memo], ChipKernel
+    ]
+    least: Callable[[Kernel, frozenset[str], Memo], float]
+    ahead: Callable[[Kernel, Target, Collection[str]], bool]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was built of a kernel, and what was found of its forms."""
+
+    chips: list[ChipKernel] = field(default_factory=list)
+    memo: Memo = field(default_factory=Memo)
+
+
+Known = dict[Any, Tried]  # of kernels with plain names
+Answers = dict[Any, dict[Hashable, Any]]  # of memos, by what is known
 
 
 class PieceRefused(ScheduleError):
@@ -72,36 +99,47 @@ class PieceRefused(ScheduleError):
 
 
 def build_pieces(
-    split: Split,
-    target: Target,
-    build: Build,
-    least: Least,
-    known: Known | None,
-    residents: Residents,
+    split: Split, target: Target, ways: Ways, known: Known | None, residents: Residents
 ) -> list[BuiltPiece]:
-    """Every piece as a chip does it: `build` is given the chip with the memory that there is, the
-    names of the parameters that are to be as they are, what checks that the piece finds what those
-    before it made, where that is, and what has to lie row by row; `least` says what a piece takes
-    at least. Of pieces that differ in names alone, one is built, or found among those `known`.
-    PieceRefused for the first that cannot be built, in the author's names where nothing is known:
-    then there is an author."""
+    """Every piece as a chip does it. Of pieces that differ in names alone, one is built, or found
+    among those `known`. PieceRefused for the first that cannot be built, in the author's names
+    where nothing is known: then there is an author."""
     made: Known = {} if known is None else known
     passed = PassedArrays(split.borders, joins=split.joins)
-    return _Pieces(split, target, build, least, made, residents, passed, known is None).built()
+    return _Pieces(split, target, ways, made, residents, passed, known is None).built()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A variant of a piece in `plain` names, with those of the parameters that are to be as they
+    are, of those that lie row by row, and what all are called in the whole kernel."""
+
+    plain: Kernel
+    name: str
+    target: Target
+    kept: frozenset[str]
+    rows: frozenset[str]
+    names: Mapping[str, str] = field(compare=False)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What equal pieces have in common."""
+        sizes = tuple(m.size for m in self.target.memories)
+        return self.plain, self.kept, self.rows, self.name, sizes
 
 
 @dataclass
 class _Pieces:
     split: Split
     target: Target
-    build: Build
-    least: Least
+    ways: Ways
     known: Known
     residents: Residents
     passed: PassedArrays
     has_author: bool
 
     def built(self) -> list[BuiltPiece]:
+        self._find_ahead()
         found: list[list[BuiltPiece]] = []  # each piece, with what is spilled behind it
         for number, piece in enumerate(self.split.pieces):
             variant, built = self._fastest(number)
@@ -143,31 +181,72 @@ class _Pieces:
     def _is_fast(self, number: int, chip: ChipKernel) -> bool:
         """Whether a piece as it is would be no faster: than its bound, or else than it is built."""
         as_it_is = self.residents.plain(number)
-        plain, names = with_plain_names(as_it_is.piece)
         try:
-            if chip.cycles <= SAME * self.least(plain, self._kept(names, as_it_is)):
+            if chip.cycles <= SAME * self._least(as_it_is):
                 return True
             return chip.cycles <= SAME * self._built(number, as_it_is).chip.cycles
         except REFUSALS:
             return True
 
+    def _least(self, variant: Variant) -> float:
+        asked = self._asked(variant)
+        return self.ways.least(asked.plain, asked.kept, self._tried(asked).memo)
+
     def _built(self, number: int, variant: Variant) -> BuiltPiece:
         """A piece, which finds what those before it made."""
+        asked = self._asked(variant)
+        check = partial(self.passed.check, names=asked.names)
+        tried = self._tried(asked)
+        chip = next((c for c in tried.chips if _passes(check, c)), None)
+        if chip is None:
+            places = self.passed.places_of(asked.names)
+            try:
+                chip = self._build(asked, check, places)
+            except REFUSALS as error:
+                raise self._told(error, variant, asked.names, asked.kept) from None
+            tried.chips.append(chip)
+        return BuiltPiece(chip, asked.names, number)
+
+    def _build(self, asked: _Asked, check: Check, places: Places) -> ChipKernel:
+        memo = self._tried(asked).memo
+        return self.ways.build(
+            asked.plain, asked.target, asked.kept, check, places, asked.rows, memo
+        )
+
+    def _tried(self, asked: _Asked) -> Tried:
+        return self.known.setdefault(asked.key, Tried())
+
+    def _find_ahead(self) -> None:
+        """Finds out about the pieces what is not known, many at a time, as if of each the first
+        variant were taken, and others found what it makes."""
+        asked: dict[str, tuple[_Asked, Variant]] = {}
+        residents = self.residents.copied()
+        for number in range(len(self.split.pieces)):
+            first = residents.variants(number)[0]
+            residents.take(number, first)
+            one = self._asked(first)
+            if one.key not in self.known and self.ways.ahead(one.plain, one.target, one.kept):
+                self._tried(one)
+                asked[str(number)] = one, self.residents.plain(number)
+
+        def find(name: str) -> Answers:
+            one, plain = asked[name]
+            with suppress(*REFUSALS):  # they are found again
+                self._build(one, lambda chip: None, {})
+                if one.key != self._asked(plain).key:
+                    self._least(plain)
+            keys = {k.key for k in (one, self._asked(plain))}
+            return {key: self.known[key].memo.answers for key in keys if key in self.known}
+
+        for _, answers in in_processes(find, list(asked), 1):
+            for key, found in answers.items():
+                self.known.setdefault(key, Tried()).memo.answers.update(found)
+
+    def _asked(self, variant: Variant) -> _Asked:
         plain, names = with_plain_names(variant.piece)
         kept = self._kept(names, variant)
         rows = frozenset(p for p in kept if names[p] in self.split.in_order)
-        check = partial(self.passed.check, names=names)
-        left = tuple(m.size for m in variant.target.memories)
-        made = self.known.setdefault((plain, kept, rows, variant.piece.name, left), [])
-        chip = next((c for c in made if _passes(check, c)), None)
-        if chip is None:
-            places = self.passed.places_of(names)
-            try:
-                chip = self.build(plain, variant.target, kept, check, places, rows)
-            except REFUSALS as error:
-                raise self._told(error, variant, names, kept) from None
-            made.append(chip)
-        return BuiltPiece(chip, names, number)
+        return _Asked(plain, variant.piece.name, variant.target, kept, rows, names)
 
     def _kept(self, names: Mapping[str, str], variant: Variant) -> frozenset[str]:
         """The parameters that pass between pieces: they are as others find them."""
@@ -186,7 +265,7 @@ class _Pieces:
             return error  # which has them, or there are none
         try:
             named = [names[p] for p in kept]
-            self.build(variant.piece, variant.target, named, lambda chip: None, {}, ())
+            self.ways.build(variant.piece, variant.target, named, lambda chip: None, {}, (), Memo())
         except REFUSALS as own:
             return own
         return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,15 @@ from tilewright.backends.table import Member, Option, best
 from tilewright.backends.table import options as options_of
 from tilewright.ir.graph import Graph, GraphNode
 from tilewright.ir.tensor import TensorProgram
-from tilewright.ops.function import CALL
+from tilewright.ops.function import CALL, CallAttrs
 from tilewright.optimize.call_program import call_program
 from tilewright.optimize.edit import is_view
 from tilewright.optimize.merge_subgraphs import joined_axis, merge_subgraphs
 from tilewright.optimize.place_kernels import Placement, place_kernels
+from tilewright.runtime.processes import in_processes
+
+Answers = dict[tuple[TensorProgram, str], Option]
+UNKNOWN = Option()
 
 
 class Offers:
@@ -27,8 +31,8 @@ class Offers:
         self, devices: Devices, subgraphs: bool, pins: Mapping[str, str], only: str | None
     ) -> None:
         self.devices, self.subgraphs, self.pins, self.only = devices, subgraphs, pins, only
-        self.made: dict[tuple[TensorProgram, str], Option] = {}
-        self.expected: dict[tuple[TensorProgram, str], Option] = {}
+        self.made: Answers = {}
+        self.expected: Answers = {}
         self.known: dict[str, dict[Any, Any]] = {}  # what devices have built for subgraphs
         self.apart: set[str] = set()  # concatenations that no subgraph takes, by their results
 
@@ -36,6 +40,7 @@ class Offers:
         """The graph with each call on a device that runs it: asked again, where a device turns out
         not to do what it was expected to."""
         others = self.devices.others
+        self._ask_ahead(graph)
         while True:
             placement = place_kernels(
                 graph, self.devices.host, others, self._obstacle, self.pins, self.only
@@ -44,6 +49,8 @@ class Offers:
             given = [n for n in merged.nodes if n.op is CALL and n.device in others]
             alone = {n.outputs[0].name for n in given if joined_axis(n) is not None}
             self.apart |= alone
+            if not alone:
+                self._offer_ahead(given)
             if not alone and not any(self.offer(n, n.device).obstacle for n in given):
                 return replace(placement, graph=merged)
 
@@ -55,6 +62,18 @@ class Offers:
             self.made[key] = best(options_of(program, self.devices.specs[device]))
         return self.made[key]
 
+    def _offer_ahead(self, calls: Sequence[GraphNode]) -> None:
+        """Has kernels made that calls need, many at a time."""
+        keys = ((call_program(n, {})[0], n.device) for n in calls)
+        names = {str(k): key for k, key in enumerate(dict.fromkeys(keys)) if key not in self.made}
+
+        def find(name: str) -> Option:
+            program, device = names[name]
+            return best(options_of(program, self.devices.specs[device]))
+
+        for name, option in in_processes(find, list(names), 1):
+            self.made[names[name]] = option
+
     def _obstacle(self, n: GraphNode, device: str) -> str | None:
         """Why a device cannot run a call."""
         return self._outlook(n, device).obstacle or None
@@ -62,17 +81,46 @@ class Offers:
     def _outlook(self, n: GraphNode, device: str) -> Option:
         """What a device will offer for a call, as far as that is known without making its kernel,
         which may be made as a part of a subgraph."""
-        spec = self.devices.specs[device]
         is_join = joined_axis(n) is not None and n.outputs[0].name not in self.apart
         if is_join and self._joins(device):
             return Option()
         program, _ = call_program(n, {})
         key = (program, device)
-        if key in self.made or spec.backend.outlook is None or not self._joins(device):
-            return self.offer(n, device)
-        if key not in self.expected:
-            self.expected[key] = spec.backend.outlook(program, spec.target)
-        return self.expected[key]
+        if key in self.made:
+            return self.made[key]
+        kept, ask = self._answers(device)
+        if key not in kept:
+            kept[key] = ask(program)
+        return kept[key]
+
+    def _answers(self, device: str) -> tuple[Answers, Callable[[TensorProgram], Option]]:
+        """Where the answers of a device about kernels alone are kept, and what gives them."""
+        spec = self.devices.specs[device]
+        outlook = spec.backend.outlook
+        if outlook is None or not self._joins(device):
+            return self.made, lambda program: best(options_of(program, spec))
+        return self.expected, lambda program: outlook(program, spec.target)
+
+    def _ask_ahead(self, graph: Graph) -> None:
+        """Asks devices about kernels alone, many at a time: each about those that the devices
+        before it refuse."""
+        calls = [n for n in graph.nodes if n.op is CALL and joined_axis(n) is None]
+        programs = dict.fromkeys(
+            call_program(n, {})[0]
+            for n in calls
+            if not any(o in self.pins for o in n.attrs_of(CallAttrs).origins)
+        )
+        for device in self.devices.others:
+            if self.only in (None, device):
+                self._ask(device, list(programs))
+                kept, _ = self._answers(device)
+                programs = {p: None for p in programs if kept.get((p, device), UNKNOWN).obstacle}
+
+    def _ask(self, device: str, programs: Sequence[TensorProgram]) -> None:
+        kept, ask = self._answers(device)
+        names = {str(k): p for k, p in enumerate(programs) if (p, device) not in kept}
+        for name, option in in_processes(lambda name: ask(names[name]), list(names), 1):
+            kept[names[name], device] = option
 
     def _merged(self, graph: Graph) -> Graph:
         """Neighbouring kernels of a device as one, where it does that."""

@@ -12,6 +12,7 @@ a copy there, which is spilled behind the piece that makes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from tilewright.analyze.rewrite import rewrite_accesses
@@ -106,6 +107,13 @@ class Residents:
             made = next(r for r in variant.inside if r.name == result.name)
             self.alive[result.name] = self.inside_alone[result.name] = made
         return spilled
+
+    def copied(self) -> Residents:
+        """The same, to go on another way."""
+        other = copy(self)
+        other.alive, other.inside_alone = dict(self.alive), dict(self.inside_alone)
+        other.taken = set(self.taken)
+        return other
 
     # ---------------------------------------------------------- one piece
 

@@ -1,43 +1,20 @@
-"""Kernels compiled side by side by forked processes: Python's threads take turns, LLVM's calls too.
-
-A forked process has all that was made here, so that only a name goes to it and bytes come back.
-What is lost (there is no fork, no memory, a process was killed, a kernel has an error) is left
-out of the results: whoever asked compiles it where its error is seen.
-"""
+"""The host's kernels, compiled side by side by other processes; those that are kept are taken from
+the cache."""
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import multiprocessing
-import os
-import signal
-import sys
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.context import ForkContext, ForkProcess
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 from tilewright.assemble import CompiledKernel
 from tilewright.compile_cache import decode_kernel, encode_kernel, find_kernel
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import Layout
 from tilewright.runtime.cache import Cache
-from tilewright.runtime.system import available_cpus, available_memory
+from tilewright.runtime.processes import in_processes
 from tilewright.target.target import Target
 
 Job = tuple[TensorProgram, dict[str, Layout], Target]  # a kernel to be compiled
 Compile = Callable[[str, TensorProgram, dict[str, Layout], Target], CompiledKernel]
-
-COMPILE_BYTES = 160 << 20  # what a process takes that compiles kernels
-KERNELS = 2  # for each process at least: to start it takes half as long as to compile one
-
-_DIE_WITH_PARENT = 1  # prctl(2): PR_SET_PDEATHSIG
-_forking = threading.Lock()  # one of several threads that compile forks, the others go on alone
-_work: Callable[[str], bytes] | None = None  # of this process, where it was forked for it
 
 
 def side_by_side(
@@ -55,87 +32,6 @@ def side_by_side(
     def work(name: str) -> bytes:
         return encode_kernel(compile_kernel(name, *jobs[name]))
 
-    processes = processes_for(len(left))
-    if processes < 2 or not _forking.acquire(blocking=False):
-        return
-    try:
-        for name, data in _results(work, list(left), processes):
-            program, _, target = jobs[name]
-            yield name, decode_kernel(data, name, program, target)
-    finally:
-        _forking.release()
-
-
-def processes_for(kernels: int) -> int:
-    """How many processes there is work and room for; 0 where none can be forked."""
-    if sys.platform != "linux":  # elsewhere libraries of the system do not survive it
-        return 0
-    if multiprocessing.current_process().daemon:  # which may have no children: of somebody's pool
-        return 0
-    room = available_memory()
-    most = min(available_cpus(), kernels // KERNELS)
-    return most if room is None else min(most, room // COMPILE_BYTES)
-
-
-def _results(
-    work: Callable[[str], bytes], names: Sequence[str], processes: int
-) -> Iterator[tuple[str, bytes]]:
-    """What `work` makes of each name, in other processes."""
-    forks = _Forks()
-    try:
-        pool = ProcessPoolExecutor(processes, forks, _begin, (work, os.getpid()))
-    except (OSError, ImportError, NotImplementedError):  # the system has no semaphores
-        return
-    try:
-        asked = _ask(pool, names)
-        for done in as_completed(asked):
-            result = done.result()
-            if result is not None:
-                yield asked[done], result
-    except (OSError, BrokenProcessPool):  # one could not be started, or was killed
-        return
-    except BaseException:  # Ctrl-C: nobody waits for what has begun
-        for process in forks.started:
-            if process.is_alive():
-                process.kill()
-        raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-class _Forks(ForkContext):
-    """The way to start processes that fork, with those that it started."""
-
-    def __init__(self) -> None:
-        self.started: list[ForkProcess] = []
-
-    def Process(self, *given: Any, **named: Any) -> ForkProcess:  # type: ignore[override]
-        self.started.append(ForkProcess(*given, **named))
-        return self.started[-1]
-
-
-def _ask(pool: ProcessPoolExecutor, names: Sequence[str]) -> dict[Future[bytes | None], str]:
-    with warnings.catch_warnings():
-        # Python warns of locks that nobody releases in a forked process, where the threads that
-        # hold them are not. Ours are held while it is forked (`os.register_at_fork`).
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return {pool.submit(_do, name): name for name in names}
-
-
-def _begin(work: Callable[[str], bytes], parent: int) -> None:
-    """In the forked process: Ctrl-C is the parent's to handle, whose end is the end of this one."""
-    global _work  # noqa: PLW0603 (what the process is for)
-    _work = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-    gc.freeze()  # what the parent made is not looked through again, nor copied for that
-
-
-def _do(name: str) -> bytes | None:
-    assert _work is not None
-    try:
-        return _work(name)
-    except Exception:  # noqa: BLE001 (told where the kernel is compiled again)
-        return None
+    for name, data in in_processes(work, list(left)):
+        program, _, target = jobs[name]
+        yield name, decode_kernel(data, name, program, target)

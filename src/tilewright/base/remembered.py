@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Generic, TypeVar
 
 from tilewright.base.errors import CompileError, TargetError
 
@@ -56,3 +56,24 @@ class Remembered(Generic[T]):
         except BaseException:
             self._left, self._found = self._make(), []
             raise
+
+
+class Memo:
+    """Answers by their questions: each is found once, be it a value or a refusal. Other processes
+    may find `answers` ahead, as they can be pickled if values can."""
+
+    def __init__(self) -> None:
+        self.answers: dict[Hashable, tuple[Any] | CompileError | TargetError] = {}
+
+    def of(self, question: Hashable, find: Callable[[], T]) -> T:
+        """What `find` returns, or raises as a refusal, if the question was not asked before."""
+        if question not in self.answers:
+            try:
+                self.answers[question] = (find(),)
+            except (CompileError, TargetError) as error:
+                self.answers[question] = error.again()
+        answer = self.answers[question]
+        if not isinstance(answer, tuple):
+            raise answer.again()
+        found: T = answer[0]
+        return found

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from tilewright.base.errors import CompileError, TargetError, TilewrightError
+from tilewright.base.remembered import Memo
 from tilewright.ir.loop import For, Kernel, walk_statements
 from tilewright.plan.analytic_model import analytic_model, bare_model
 from tilewright.plan.borders import Borders, choose_borders
@@ -49,6 +51,7 @@ class FormModel:
     borders: Borders
     model: TileModel | VectorChoices | FusedChoices
     bound: ContractionBound
+    key: Hashable = field(default=None, compare=False)  # of a memo of one kernel
 
 
 @dataclass(frozen=True)
@@ -105,17 +108,28 @@ class Wanted:
 ANY = Wanted()
 
 
+def follows_places(kernel: Kernel, target: Target, wanted: Wanted) -> bool:
+    """Whether a form of a kernel takes inputs as one array, among them some that are kept, so that
+    what is found of it depends on where those lie."""
+    for form in wanted.forms(kernel, target):
+        stacked = {name for stack in stacks_of(form).values() for name in stack.names}
+        if stacked & {*wanted.kept}:
+            return True
+    return False
+
+
 def form_models(kernel: Kernel, target: Target, wanted: Wanted = ANY) -> Iterator[FormModel]:
     """The forms of a kernel that a chip does, first as it is; raises the first refusal if it does
     none."""
     count = 0
     refusals: list[TilewrightError] = []
     refused: list[UnitForm] = []
-    for form in wanted.forms(kernel, target):
+    memo = Memo()
+    for k, form in enumerate(wanted.forms(kernel, target)):
         if (count and _stands_in(form)) or not form.is_wanted(refused):
             continue
         try:
-            found = _all_modelled(form, target, wanted)
+            found = _all_modelled(k, form, target, wanted, memo)
         except REFUSALS as error:
             refusals.append(error)
             refused.append(form)
@@ -129,10 +143,13 @@ def form_models(kernel: Kernel, target: Target, wanted: Wanted = ANY) -> Iterato
 class FormQueue:
     """The forms of a kernel that a chip does, those first that may take least. Each is modelled
     once its turn may have come, by what its unit and its operands take, whatever is made of the
-    sums: most of a model is that."""
+    sums: most of a model is that. What is found goes to a `memo` of this kernel on this target,
+    with the same parameters kept."""
 
-    def __init__(self, kernel: Kernel, target: Target, wanted: Wanted = ANY) -> None:
-        self.target, self.wanted = target, wanted
+    def __init__(
+        self, kernel: Kernel, target: Target, wanted: Wanted = ANY, memo: Memo | None = None
+    ) -> None:
+        self.target, self.wanted, self.memo = target, wanted, memo or Memo()
         self.refusals: dict[int, TilewrightError] = {}  # by the number of the form
         self.bounds: list[ContractionBound] = []  # of those that are modelled
         self.left: list[tuple[float, int, int, UnitForm | FormModel]] = []
@@ -182,7 +199,7 @@ class FormQueue:
     def _wait(self, k: int, form: UnitForm) -> None:
         """A form waits until it may be the one that takes least."""
         try:
-            self._push(_least(form, self.target, self.wanted), k, form)
+            self._push(_least(k, form, self.target, self.wanted, self.memo), k, form)
         except REFUSALS as error:
             self.refusals[k] = error
             self.refuse(form)
@@ -211,7 +228,7 @@ class FormQueue:
             _, k, _, form = heapq.heappop(self.left)
             assert isinstance(form, UnitForm)
             try:
-                found = _all_modelled(form, self.target, self.wanted)
+                found = _all_modelled(k, form, self.target, self.wanted, self.memo)
             except REFUSALS as error:
                 self.refusals[k] = error
                 self.refuse(form)
@@ -227,25 +244,35 @@ def _stands_in(form: UnitForm) -> bool:
     return made and not has_contraction(form.kernel) and not products_among_rows(form.kernel)
 
 
-def _least(form: UnitForm, target: Target, wanted: Wanted) -> float:
-    """Cycles that a form takes at least, of what is known before it is modelled."""
-    kernel, _ = choose_borders(form.kernel, target)
-    if not is_contraction_alone(kernel):
-        return 0.0
+def _least(k: int, form: UnitForm, target: Target, wanted: Wanted, memo: Memo) -> float:
+    """Cycles that a form, of this number, takes at least, of what is known before it is
+    modelled."""
     orders = wanted.orders(form)
-    return min(_placed(kernel, target, lambda x: least_cycles(bare_model(x, target, orders))))
+
+    def find() -> float:
+        kernel, _ = choose_borders(form.kernel, target)
+        if not is_contraction_alone(kernel):
+            return 0.0
+        return min(_placed(kernel, target, lambda x: least_cycles(bare_model(x, target, orders))))
+
+    return memo.of(("least", k, *sorted(orders.items())), find)
 
 
-def _all_modelled(form: UnitForm, target: Target, wanted: Wanted) -> list[FormModel]:
-    """A form with its inputs where it may be fastest; also as others made them, be it with other
-    axes between those that a whole unit takes."""
+def _all_modelled(
+    k: int, form: UnitForm, target: Target, wanted: Wanted, memo: Memo
+) -> list[FormModel]:
+    """A form, of this number, with its inputs where it may be fastest; also as others made them, be
+    it with other axes between those that a whole unit takes."""
     found: list[FormModel] = []
     refusal: TilewrightError | None = None
     as_made = replace(wanted, as_made=True)
     several = bool(as_made.orders(form)) and any(u.whole for u in units(target))
     for between in (False, True) if several else (False,):
         try:
-            found.append(_modelled(form, target, as_made if between else wanted, between))
+            orders = (as_made if between else wanted).orders(form)
+            key = (k, between, *sorted(orders.items()))
+            find = partial(_modelled, form, target, wanted.control, orders, between, key)
+            found.append(memo.of(("model", key), find))
         except REFUSALS as error:
             refusal = refusal or error
     if not found:
@@ -254,15 +281,18 @@ def _all_modelled(form: UnitForm, target: Target, wanted: Wanted) -> list[FormMo
     return found
 
 
-def _modelled(form: UnitForm, target: Target, wanted: Wanted, between: bool) -> FormModel:
+def _modelled(
+    form: UnitForm, target: Target, control: Control, orders: Mapping[str, tuple[int, ...]],
+    between: bool, key: Hashable,
+) -> FormModel:  # fmt: skip
     """A form with its inputs where it may be fastest."""
     kernel, borders = choose_borders(form.kernel, target)
-    orders = wanted.orders(form)
 
     def model(placed: Kernel) -> FormModel:
-        return _placed_model(placed, form, borders, target, wanted.control, orders, between)
+        return _placed_model(placed, form, borders, target, control, orders, between)
 
-    return min(_placed(kernel, target, model), key=lambda m: m.bound.cycles)
+    found = min(_placed(kernel, target, model), key=lambda m: m.bound.cycles)
+    return replace(found, key=key)
 
 
 T = TypeVar("T")

@@ -68,6 +68,10 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.touched.row)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pointers stay in their process: what they point to is found again."""
+        return boxes, (self.stream, self.touched)
+
     @cached_property
     def ends(self) -> np.ndarray:
         """Behind the last byte of each box."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from tilewright.backends.stream.stream import Site, Stream
+from tilewright.backends.stream.stream import Site, Stream, alike
 from tilewright.base.errors import CompileError
 from tilewright.base.node import cached_property
 from tilewright.ir.exact import evaluate_exactly
@@ -46,8 +46,8 @@ def durations(stream: Stream) -> Durations:
     limited = [m for m in stream.target.memories if m.bandwidth is not None]
     columns = {f.name: np.zeros(n, np.int64) for f in fields(Durations)}
     columns["transfer"] = np.zeros((n, len(limited)), np.int64)
-    for k, site in enumerate(stream.sites):
-        rows, cost = stream.rows(k), site.instruction.cost
+    for site, rows in alike(stream):
+        cost = site.instruction.cost
         terms = _Terms(site, stream.fields[rows])
         for name in ("setup", "busy", "latency", "energy", "forward", "exposed"):
             term = getattr(cost, name)

@@ -3,43 +3,56 @@ from row to row, it was chosen for a buffer, and the buffer may have been moved 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilewright.backends.stream.faults import Fault, FaultKind, name_of
 from tilewright.backends.stream.rows import operand_ends
-from tilewright.backends.stream.stream import Site, Stream
+from tilewright.backends.stream.stream import Stream
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, as_expr
+from tilewright.ir.instruction import Instruction
 
 
 def check_steps(stream: Stream) -> Fault | None:
-    """The first instruction whose fields step otherwise through an operand than the region of its
-    call does, along an axis of which it uses more than one place; None if there is none."""
+    """The first instruction of a kind whose fields step otherwise through an operand than the
+    region of its call does, along an axis of which it uses more than one place; None if there is
+    none."""
+    sites: dict[Instruction, list[int]] = {}
     for k, site in enumerate(stream.sites):
         if site.call.regions and site.instruction.black_box is None:
-            fault = _wrong_steps(stream, site, stream.rows(k))
-            if fault is not None:
-                return fault
-    return None
+            sites.setdefault(site.instruction, []).append(k)
+    faults = (_wrong_steps(stream, i, numbers) for i, numbers in sites.items())
+    return next((f for f in faults if f is not None), None)
 
 
-def _wrong_steps(stream: Stream, site: Site, rows: np.ndarray) -> Fault | None:
-    instruction = site.instruction
-    fields, first = np.unique(stream.fields[rows], axis=0, return_index=True)
-    values: dict[Expr, np.ndarray] = {
-        f.symbol: fields[:, c] for c, f in enumerate(instruction.fields)
-    }
-    for operand, wanted in zip(instruction.operands, site.steps, strict=True):
-        ends = operand_ends(instruction, operand, values, len(fields))
-        for d, step in enumerate(wanted):
+def _wrong_steps(stream: Stream, instruction: Instruction, sites: Sequence[int]) -> Fault | None:
+    """The first of the calls of an instruction, at these sites in ascending order, that is so."""
+    rows = np.flatnonzero(np.isin(stream.site, sites))
+    which = np.searchsorted(sites, stream.site[rows])
+    values = _named(instruction, stream.fields[rows])
+    for o, operand in enumerate(instruction.operands):
+        wanted = np.array([stream.sites[k].steps[o] for k in sites])[which]
+        for d in range(len(operand.shape)):
             elements = evaluate_expr(as_expr(instruction.step(operand, d)), values, {})
-            found = np.broadcast_to(elements * operand.dtype.bytes, len(fields))
-            wrong = np.flatnonzero((found != step) & (ends[:, d] > 1))
+            found = np.broadcast_to(elements * operand.dtype.bytes, len(rows))
+            apart = np.flatnonzero(found != wanted[:, d])
+            if not len(apart):
+                continue
+            fields, kind = np.unique(stream.fields[rows[apart]], axis=0, return_inverse=True)
+            ends = operand_ends(instruction, operand, _named(instruction, fields), len(fields))
+            wrong = apart[ends[kind.reshape(-1), d] > 1]
             if len(wrong):
-                row = int(rows[first[wrong[0]]])
+                row, step = int(rows[wrong[0]]), found[wrong[0]]
                 text = (
-                    f"{name_of(stream, row)}, steps {found[wrong[0]]} bytes along axis {d} of "
-                    f"{operand.name}, where the program steps {step}"
+                    f"{name_of(stream, row)}, steps {step} bytes along axis {d} of "
+                    f"{operand.name}, where the program steps {wanted[wrong[0], d]}"
                 )
                 return Fault(FaultKind.STEPS, (row,), text)
     return None
+
+
+def _named(instruction: Instruction, fields: np.ndarray) -> dict[Expr, np.ndarray]:
+    """The columns of fields [n, most fields] by the fields' symbols."""
+    return {f.symbol: fields[:, c] for c, f in enumerate(instruction.fields)}

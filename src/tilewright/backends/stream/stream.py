@@ -97,7 +97,14 @@ class Stream:
 
     def rows(self, k: int) -> np.ndarray:
         """The rows of site k."""
-        return np.flatnonzero(self.site == k)
+        return self._by_site[k]
+
+    @cached_property
+    def _by_site(self) -> list[np.ndarray]:
+        """The rows of each site."""
+        order = np.argsort(self.site, kind="stable")
+        counts = np.bincount(self.site, minlength=len(self.sites))
+        return np.split(order, np.cumsum(counts)[:-1])
 
     def reordered(self, order: np.ndarray) -> Stream:
         """The same instructions in another order, given by their numbers in this one [n]."""
@@ -134,6 +141,16 @@ def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Str
     lists = np.full(len(rank), -1, np.int64)
     rows = site[rank], fields[rank], addresses[rank]
     return Stream(target, tuple(sites), *rows, places, sizes, lists)
+
+
+def alike(stream: Stream) -> Iterator[tuple[Site, np.ndarray]]:
+    """Of each instruction, with its operands in the same memories, one site and the rows of all."""
+    groups: dict[object, list[int]] = {}
+    for k, site in enumerate(stream.sites):
+        groups.setdefault((site.instruction, site.memories), []).append(k)
+    for numbers in groups.values():
+        rows = np.concatenate([stream.rows(k) for k in numbers])
+        yield stream.sites[numbers[0]], np.sort(rows)
 
 
 def statements_of_sites(kernel: Kernel) -> np.ndarray:
