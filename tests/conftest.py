@@ -44,6 +44,19 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 50)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def share_of_cores():
+    """Workers that test at the same time leave each other their cores: a process that compiles
+    forks others for its own share."""
+    from tilewright.runtime import processes
+
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = max(1, processes.available_cpus() // workers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "available_cpus", lambda: share)
+        yield
+
+
 @pytest.fixture(scope="session")
 def digit_images():
     """The held-out digits, [360, 1, 8, 8]."""

@@ -62,7 +62,8 @@ def test_branches_are_one_stream(chip: str):
     assert sum("concat" in p for p in pieces) == 1
 
 
-@pytest.mark.parametrize("chip", ["vta", *later("gemmini", "conv_engine", "dsp")])
+@pytest.mark.long
+@pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine", "dsp"])
 def test_a_stream_may_end_with_a_concatenation(chip: str):
     """What the host reads then is one array as well."""
     n = Network(16)
@@ -106,6 +107,7 @@ def test_a_part_is_read_by_itself_too(chip: str):
     assert sum("concat" in p for p in pieces) == 1
 
 
+@pytest.mark.long
 def test_a_part_that_is_read_flat_too():
     """By a linear layer, for which there is no room between rows."""
     n = Network(16)
@@ -141,6 +143,7 @@ def test_room_between_rows_needs_the_same_axes():
         with_passed_borders(pieces, CHIPS["gemmini"](), joins, room=True)
 
 
+@pytest.mark.long
 def test_a_part_in_two_arrays_is_one_streams_and_the_hosts():
     n = Network(16)
     a, b, c = (n.conv("x", 16, 16, size) for size in (1, 3, 1))
