@@ -353,11 +353,9 @@ def test_what_they_find_is_sent_as_it_is() -> None:
     found = boxes(stream)
 
     def find(name: str) -> object:
-        if name == "lock":
-            return threading.Lock()  # which cannot be sent
         return MappingProxyType({"a": 1}) if name == "mapping" else found
 
-    results = dict(processes.in_processes(find, ["mapping", "lock", "boxes"], 1))
+    results = dict(processes.in_processes(find, ["mapping", "boxes"], 1))
     assert results.keys() == {"mapping", "boxes"}
     assert results["mapping"] == {"a": 1}
     again = results["boxes"]
@@ -365,3 +363,13 @@ def test_what_they_find_is_sent_as_it_is() -> None:
     for mine, sent in ((dependences(stream, b), b.granules) for b in (found, again)):
         assert np.array_equal(mine, dependences(stream, found))
         assert np.array_equal(sent, found.granules)
+
+
+def test_where_results_cannot_be_sent_no_more_are_waited_for(tmp_path: Path) -> None:
+    def find(name: str) -> object:
+        (tmp_path / name).touch()
+        time.sleep(0.05)
+        return threading.Lock()
+
+    assert [*processes.in_processes(find, [str(k) for k in range(50)], 1)] == []
+    assert len([*tmp_path.iterdir()]) < 25

@@ -296,7 +296,11 @@ def build_split(
             return not made
         return not made or not follows_places(piece, left, Wanted(control, kept))
 
-    ways = Ways(build, partial(_least, target), ahead)
+    def least(piece: Kernel, kept: frozenset[str], memo: Memo) -> float:
+        # Whatever its author decides, whose models are others.
+        return _least(target, piece, kept, memo if control == CHOSEN else None)
+
+    ways = Ways(build, least, ahead)
 
     def joined(residents: Residents) -> ChipKernel:
         pieces = build_pieces(split, target, ways, known, residents)

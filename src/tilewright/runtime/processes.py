@@ -72,10 +72,9 @@ def _results(
     try:
         asked = _ask(pool, names)
         for done in as_completed(asked):
-            error = done.exception()
-            if isinstance(error, (OSError, BrokenProcessPool)):
-                raise error
-            found = None if error is not None else done.result()  # an error: it cannot be sent
+            if done.exception() is not None:
+                return  # what cannot be sent, or no process is left: the next would be no better
+            found = done.result()
             if found is not None:
                 yield asked[done], cast("tuple[T]", found)[0]
     except (OSError, BrokenProcessPool):  # one could not be started, or was killed
