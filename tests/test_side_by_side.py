@@ -368,7 +368,7 @@ def test_what_they_find_is_sent_as_it_is() -> None:
 def test_where_results_cannot_be_sent_no_more_are_waited_for(tmp_path: Path) -> None:
     def find(name: str) -> object:
         (tmp_path / name).touch()
-        time.sleep(0.05)
+        time.sleep(0.2)
         return threading.Lock()
 
     assert [*processes.in_processes(find, [str(k) for k in range(50)], 1)] == []

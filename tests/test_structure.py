@@ -52,11 +52,11 @@ RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 READS_ENVIRONMENT = {"cli.main", "runtime.cache"}  # results do not depend on what is kept
 
-# Who may run programs, or processes, not only make them. A simulator is a device.
+# Who may run programs, not only make them. A simulator is a device.
 USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "specialize"}
 USES_RUNTIME |= {"backends.native", "backends.stream", "cli", "sim", "onnx_backend"}
 USES_RUNTIME |= {"report", "__init__", "assemble", "compile_cache", "side_by_side", "submissions"}
-USES_RUNTIME |= {"quantization", "join_pieces", "offers"}
+USES_RUNTIME |= {"quantization"}
 
 # Who may import by name, from a table: public names, and kinds of devices.
 BY_NAME = {"__init__", "backends.table"}

@@ -24,14 +24,16 @@ from tilewright.chip_kernel import (
     check_sizes,
     stream_kernel,
 )
-from tilewright.form_tiles import (
-    GAIN,
-    FormTiles,
-    expected_cycles,
-    with_tiles,
-)
+from tilewright.form_tiles import GAIN, FormTiles, expected_cycles, with_tiles
 from tilewright.ir.loop import Kernel
-from tilewright.join_pieces import Check, Known, PieceRefused, Ways, build_pieces, join_pieces
+from tilewright.join_pieces import (
+    Check,
+    Known,
+    PieceBuilder,
+    PieceRefused,
+    build_pieces,
+    join_pieces,
+)
 from tilewright.passed_arrays import OtherOrder
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.bound import ContractionBound
@@ -61,6 +63,7 @@ from tilewright.plan.vector_schedule import tile_vectors
 from tilewright.plan.vector_tiles import VectorChoices, row_sizes, vector_choices
 from tilewright.plan.window_rows import rows_apart
 from tilewright.resident_arrays import Residents
+from tilewright.runtime.processes import in_processes
 from tilewright.schedule.schedule import Schedule
 from tilewright.share_cores import build_on_cores
 from tilewright.target.cores import all_cores, one_core
@@ -230,7 +233,7 @@ def _least_of_pieces(split: Split, target: Target) -> float:
     """Cycles that no schedule of its pieces, one after the other, can beat; 0 where the chip does
     not do one of them."""
     try:
-        return sum(_least(target, piece) for piece in split.pieces)
+        return sum(_least(target, piece, frozenset()) for piece in split.pieces)
     except (CompileError, TargetError):
         return 0.0
 
@@ -290,20 +293,22 @@ def build_split(
         except (CompileError, TargetError):
             return _build_stream(piece, left, Wanted(control, kept, kept), (), check, memo)
 
-    def ahead(piece: Kernel, left: Target, kept: Collection[str]) -> bool:
+    def independent(piece: Kernel, left: Target, kept: Collection[str]) -> bool:
         made = {b.name for b in piece.inputs} & {*kept}
         if target.bundles is not None:  # which follow all that was made
             return not made
         return not made or not follows_places(piece, left, Wanted(control, kept))
 
     def least(piece: Kernel, kept: frozenset[str], memo: Memo) -> float:
-        # Whatever its author decides, whose models are others.
-        return _least(target, piece, kept, memo if control == CHOSEN else None)
+        if control != CHOSEN:  # an author's models are others than the bound's
+            return _least(target, piece, kept)
+        models = partial(FormQueue, piece, target, Wanted(kept=kept), memo)
+        return memo.of("bound", lambda: models().bound.cycles)
 
-    ways = Ways(build, least, ahead)
+    builder = PieceBuilder(build, least, independent, in_processes)
 
     def joined(residents: Residents) -> ChipKernel:
-        pieces = build_pieces(split, target, ways, known, residents)
+        pieces = build_pieces(split, target, builder, known, residents)
         return join_pieces(kernel, split, target, pieces, parameters)
 
     residents = Residents(
@@ -317,13 +322,10 @@ def build_split(
     return joined(Residents(split, target, lambda piece: False))
 
 
-def _least(
-    target: Target, piece: Kernel, kept: frozenset[str] = frozenset(), memo: Memo | None = None
-) -> float:
+@lru_cache(maxsize=256)  # layers are often equal
+def _least(target: Target, piece: Kernel, kept: frozenset[str]) -> float:
     """Cycles that no form of a piece, with the parameters named in `kept` as they are, can beat."""
-    memo = memo or Memo()
-    models = partial(FormQueue, piece, target, Wanted(kept=kept), memo)
-    return memo.of("bound", lambda: models().bound.cycles)
+    return FormQueue(piece, target, Wanted(kept=kept)).bound.cycles
 
 
 @lru_cache(maxsize=256)

@@ -75,6 +75,7 @@ from tilewright.plan.separate_windows import separate_windows
 from tilewright.program.host_program import HostProgram
 from tilewright.runtime.cache import Cache, find_cache
 from tilewright.runtime.module import Module
+from tilewright.runtime.processes import in_processes
 from tilewright.runtime.program import Program
 from tilewright.runtime.specialized import SpecializedModule
 from tilewright.runtime.system import out_of_memory, require_memory
@@ -268,8 +269,7 @@ class _Compilation:
     @cached_property
     def offers(self) -> Offers:
         """What devices say of kernels."""
-        options = self.options
-        return Offers(self.devices, options.subgraphs, options.pins, options.only)
+        return Offers(self.devices, self.options, in_processes)
 
     @overload
     def run(self, model: LoadedModel | Graph, until: None) -> Module: ...

@@ -40,7 +40,6 @@ from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, sizes_of
 from tilewright.plan.units import units
 from tilewright.resident_arrays import Resident, Residents, Variant, build_spill
-from tilewright.runtime.processes import in_processes
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.sim.timeline import Timeline
 from tilewright.target.target import Target
@@ -61,21 +60,26 @@ class BuiltPiece:
 
 Check = Callable[[ChipKernel], None]  # raises ScheduleError
 REFUSALS = (ScheduleError, TargetError, CompileError)
+Answers = dict[Any, dict[Hashable, Any]]  # of memos, by what is known
 
 
 @dataclass(frozen=True)
-class Ways:
+class PieceBuilder:
     """What is asked about a piece. `build` is given the chip with the memory that there is, the
     names of the parameters that are to be as they are, what checks that the piece finds what those
     before it made, where that is, what has to lie row by row, and what was found of the piece
-    before; `least` says in how many cycles it is done at least; `ahead` whether what is found of
-    it is the same wherever those before it leave what they make."""
+    before; `least` says in how many cycles it is done at least; `independent` whether what is found
+    of it is the same wherever those before it leave what they make. `in_processes` has such things
+    found side by side (runtime/processes.py)."""
 
     build: Callable[
         [Kernel, Target, Collection[str], Check, Places, Collection[str], Memo], ChipKernel
     ]
     least: Callable[[Kernel, frozenset[str], Memo], float]
-    ahead: Callable[[Kernel, Target, Collection[str]], bool]
+    independent: Callable[[Kernel, Target, Collection[str]], bool]
+    in_processes: Callable[
+        [Callable[[str], Answers], Sequence[str], int], Iterator[tuple[str, Answers]]
+    ]
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,6 @@ class Tried:
 
 
 Known = dict[Any, Tried]  # of kernels with plain names
-Answers = dict[Any, dict[Hashable, Any]]  # of memos, by what is known
 
 
 class PieceRefused(ScheduleError):
@@ -99,14 +102,14 @@ class PieceRefused(ScheduleError):
 
 
 def build_pieces(
-    split: Split, target: Target, ways: Ways, known: Known | None, residents: Residents
+    split: Split, target: Target, builder: PieceBuilder, known: Known | None, residents: Residents
 ) -> list[BuiltPiece]:
     """Every piece as a chip does it. Of pieces that differ in names alone, one is built, or found
     among those `known`. PieceRefused for the first that cannot be built, in the author's names
     where nothing is known: then there is an author."""
     made: Known = {} if known is None else known
     passed = PassedArrays(split.borders, joins=split.joins)
-    return _Pieces(split, target, ways, made, residents, passed, known is None).built()
+    return _Pieces(split, target, builder, made, residents, passed, known is None).built()
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class _Asked:
 class _Pieces:
     split: Split
     target: Target
-    ways: Ways
+    builder: PieceBuilder
     known: Known
     residents: Residents
     passed: PassedArrays
@@ -190,7 +193,7 @@ class _Pieces:
 
     def _least(self, variant: Variant) -> float:
         asked = self._asked(variant)
-        return self.ways.least(asked.plain, asked.kept, self._tried(asked).memo)
+        return self.builder.least(asked.plain, asked.kept, self._tried(asked).memo)
 
     def _built(self, number: int, variant: Variant) -> BuiltPiece:
         """A piece, which finds what those before it made."""
@@ -209,7 +212,7 @@ class _Pieces:
 
     def _build(self, asked: _Asked, check: Check, places: Places) -> ChipKernel:
         memo = self._tried(asked).memo
-        return self.ways.build(
+        return self.builder.build(
             asked.plain, asked.target, asked.kept, check, places, asked.rows, memo
         )
 
@@ -225,7 +228,9 @@ class _Pieces:
             first = residents.variants(number)[0]
             residents.take(number, first)
             one = self._asked(first)
-            if one.key not in self.known and self.ways.ahead(one.plain, one.target, one.kept):
+            if one.key not in self.known and self.builder.independent(
+                one.plain, one.target, one.kept
+            ):
                 self._tried(one)
                 asked[str(number)] = one, self.residents.plain(number)
 
@@ -238,7 +243,7 @@ class _Pieces:
             keys = {k.key for k in (one, self._asked(plain))}
             return {key: self.known[key].memo.answers for key in keys if key in self.known}
 
-        for _, answers in in_processes(find, list(asked), 1):
+        for _, answers in self.builder.in_processes(find, list(asked), 1):
             for key, found in answers.items():
                 self.known.setdefault(key, Tried()).memo.answers.update(found)
 
@@ -265,7 +270,9 @@ class _Pieces:
             return error  # which has them, or there are none
         try:
             named = [names[p] for p in kept]
-            self.ways.build(variant.piece, variant.target, named, lambda chip: None, {}, (), Memo())
+            self.builder.build(
+                variant.piece, variant.target, named, lambda chip: None, {}, (), Memo()
+            )
         except REFUSALS as own:
             return own
         return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,23 +16,25 @@ from tilewright.optimize.call_program import call_program
 from tilewright.optimize.edit import is_view
 from tilewright.optimize.merge_subgraphs import joined_axis, merge_subgraphs
 from tilewright.optimize.place_kernels import Placement, place_kernels
-from tilewright.runtime.processes import in_processes
+from tilewright.options import Options
 
-Answers = dict[tuple[TensorProgram, str], Option]
+Offered = dict[tuple[TensorProgram, str], Option]
+Find = Callable[[str], Option]
+InProcesses = Callable[[Find, Sequence[str], int], Iterator[tuple[str, Option]]]
 UNKNOWN = Option()
 
 
 class Offers:
-    """The answers of a model's devices, which are asked once for equal kernels. With `subgraphs`,
-    neighbouring kernels of a device are offered to it as one. `pins` and `only` are the caller's
-    (Options)."""
+    """The answers of a model's devices, which are asked once for equal kernels. With
+    `options.subgraphs`, neighbouring kernels of a device are offered to it as one. `in_processes`
+    has devices asked side by side (runtime/processes.py)."""
 
-    def __init__(
-        self, devices: Devices, subgraphs: bool, pins: Mapping[str, str], only: str | None
-    ) -> None:
-        self.devices, self.subgraphs, self.pins, self.only = devices, subgraphs, pins, only
-        self.made: Answers = {}
-        self.expected: Answers = {}
+    def __init__(self, devices: Devices, options: Options, in_processes: InProcesses) -> None:
+        self.devices, self.subgraphs = devices, options.subgraphs
+        self.pins, self.only = options.pins, options.only
+        self.in_processes = in_processes
+        self.made: Offered = {}
+        self.expected: Offered = {}
         self.known: dict[str, dict[Any, Any]] = {}  # what devices have built for subgraphs
         self.apart: set[str] = set()  # concatenations that no subgraph takes, by their results
 
@@ -71,7 +73,7 @@ class Offers:
             program, device = names[name]
             return best(options_of(program, self.devices.specs[device]))
 
-        for name, option in in_processes(find, list(names), 1):
+        for name, option in self.in_processes(find, list(names), 1):
             self.made[names[name]] = option
 
     def _obstacle(self, n: GraphNode, device: str) -> str | None:
@@ -93,7 +95,7 @@ class Offers:
             kept[key] = ask(program)
         return kept[key]
 
-    def _answers(self, device: str) -> tuple[Answers, Callable[[TensorProgram], Option]]:
+    def _answers(self, device: str) -> tuple[Offered, Callable[[TensorProgram], Option]]:
         """Where the answers of a device about kernels alone are kept, and what gives them."""
         spec = self.devices.specs[device]
         outlook = spec.backend.outlook
@@ -119,7 +121,7 @@ class Offers:
     def _ask(self, device: str, programs: Sequence[TensorProgram]) -> None:
         kept, ask = self._answers(device)
         names = {str(k): p for k, p in enumerate(programs) if (p, device) not in kept}
-        for name, option in in_processes(lambda name: ask(names[name]), list(names), 1):
+        for name, option in self.in_processes(lambda name: ask(names[name]), list(names), 1):
             kept[names[name], device] = option
 
     def _merged(self, graph: Graph) -> Graph:

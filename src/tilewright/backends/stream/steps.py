@@ -3,13 +3,11 @@ from row to row, it was chosen for a buffer, and the buffer may have been moved 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tilewright.backends.stream.faults import Fault, FaultKind, name_of
 from tilewright.backends.stream.rows import operand_ends
-from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.stream import Stream, alike
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, as_expr
 from tilewright.ir.instruction import Instruction
@@ -19,18 +17,17 @@ def check_steps(stream: Stream) -> Fault | None:
     """The first instruction of a kind whose fields step otherwise through an operand than the
     region of its call does, along an axis of which it uses more than one place; None if there is
     none."""
-    sites: dict[Instruction, list[int]] = {}
-    for k, site in enumerate(stream.sites):
+    for site, rows in alike(stream):
         if site.call.regions and site.instruction.black_box is None:
-            sites.setdefault(site.instruction, []).append(k)
-    faults = (_wrong_steps(stream, i, numbers) for i, numbers in sites.items())
-    return next((f for f in faults if f is not None), None)
+            fault = _wrong_steps(stream, site.instruction, rows)
+            if fault is not None:
+                return fault
+    return None
 
 
-def _wrong_steps(stream: Stream, instruction: Instruction, sites: Sequence[int]) -> Fault | None:
-    """The first of the calls of an instruction, at these sites in ascending order, that is so."""
-    rows = np.flatnonzero(np.isin(stream.site, sites))
-    which = np.searchsorted(sites, stream.site[rows])
+def _wrong_steps(stream: Stream, instruction: Instruction, rows: np.ndarray) -> Fault | None:
+    """The first of these calls of an instruction that is so."""
+    sites, which = np.unique(stream.site[rows], return_inverse=True)
     values = _named(instruction, stream.fields[rows])
     for o, operand in enumerate(instruction.operands):
         wanted = np.array([stream.sites[k].steps[o] for k in sites])[which]
