@@ -100,9 +100,9 @@ def test_who_keeps_steps_sees_them_made(here: list[str]) -> None:
 
 
 def test_progress_is_told_from_none_to_all() -> None:
-    told: list[tuple[int, int]] = []
-    compiled(Recorder(keeps=False, watch=lambda done, of: told.append((done, of))))
-    assert told == [(k, COUNT) for k in range(COUNT + 1)]
+    told: list[tuple[str, int, int]] = []
+    compiled(Recorder(keeps=False, watch=lambda *what: told.append(what)))
+    assert told == [("kernels compiled", k, COUNT) for k in range(COUNT + 1)]
 
 
 def in_child(monkeypatch: pytest.MonkeyPatch, happens: Callable[[str], object]) -> None:
@@ -312,13 +312,13 @@ def test_ctrl_c_ends_them_at_once(waiting: subprocess.Popen[str]) -> None:
     assert not any(map(is_there, forked))
 
 
-def on_chip() -> Module:
+def on_chip(recorder: Recorder | None = None) -> Module:
     """Two convolutions of bytes on a chip with queues."""
     network = Network(16, side=4)
     quantised, _ = network.quantised(network.conv(network.conv("x", 16, 16), 16, 16, 3))
     options = Options(cache=False, rounding="half_up")
     target = {"npu": CHIPS["vta"](), "host": cpu.cpu("avx2")}
-    return tw.compile(quantised, target=target, options=options)
+    return tw.compile(quantised, target=target, options=options, recorder=recorder)
 
 
 def streams(module: Module) -> tuple[object, ...]:
@@ -345,6 +345,24 @@ def test_streams_of_chips_are_those_that_one_process_builds(
     alone = on_chip()
     assert left < (len(here) - left) / 2
     assert streams(found) == streams(alone)
+
+
+def test_progress_of_a_chip_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What forked processes find as well, where there are some."""
+    told: list[tuple[str, int, int]] = []
+    recorder = Recorder(keeps=False, watch=lambda *what: told.append(what))
+    on_chip(recorder)
+    shown = [("kernels shown to npu", k, 3) for k in range(4)]
+    planned = [("kernels planned for npu", k, 2) for k in range(3)]
+    assert told[:7] == shown + planned
+    alone = told[7:]
+    built = [("kernels built for npu", k, 2) for k in range(3)]
+    assert alone[:4] == [*built, ("streams proven for npu", 0, 1)]
+    assert {what for what, _, _ in alone[4:]} == {"kernels compiled"}
+    told.clear()
+    monkeypatch.setattr(processes, "available_cpus", lambda: 1)
+    on_chip(recorder)
+    assert told == [shown[0], planned[0], *alone]
 
 
 def test_what_they_find_is_sent_as_it_is() -> None:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from tilewright.backends.stream.addresses import check_capacity
 from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
+from tilewright.base.passes import Watch, unwatched
 from tilewright.base.remembered import Memo
 from tilewright.bundle_forms import build_in_bundles
 from tilewright.chip_kernel import (
@@ -269,10 +270,11 @@ def build_split(
     known: Known | None = None,
     *,
     in_order: bool = False,
+    watch: Watch = unwatched,
 ) -> ChipKernel:
     """A kernel that is split already, piece by piece; of those that are `known` none is built. With
     `in_order`, all that passes between pieces lies row by row; without, what a piece would take in
-    another order than it was made in does. One core does them all."""
+    another order than it was made in does. One core does them all. `watch` is told of it."""
     target = one_core(target)
     check_capacity(split.pieces, target)
 
@@ -305,10 +307,11 @@ def build_split(
         models = partial(FormQueue, piece, target, Wanted(kept=kept), memo)
         return memo.of("bound", lambda: models().bound.cycles)
 
-    builder = PieceBuilder(build, least, independent, in_processes)
+    builder = PieceBuilder(build, least, independent, in_processes, watch)
 
     def joined(residents: Residents) -> ChipKernel:
         pieces = build_pieces(split, target, builder, known, residents)
+        watch("streams proven", 0, 1)
         return join_pieces(kernel, split, target, pieces, parameters)
 
     residents = Residents(

@@ -269,7 +269,7 @@ class _Compilation:
     @cached_property
     def offers(self) -> Offers:
         """What devices say of kernels."""
-        return Offers(self.devices, self.options, in_processes)
+        return Offers(self.devices, self.options, in_processes, self.recorder.tell)
 
     @overload
     def run(self, model: LoadedModel | Graph, until: None) -> Module: ...
@@ -447,8 +447,7 @@ class _Compilation:
         found: dict[str, Any] = {}
 
         def tell() -> None:
-            if self.recorder.watch is not None and jobs:
-                self.recorder.watch(len(found), len(jobs))
+            self.recorder.tell("kernels compiled", len(found), len(jobs))
 
         tell()
         if until in WHOLE and not self.recorder.keeps:

@@ -18,6 +18,7 @@ from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
+from tilewright.base.passes import Watch, counted
 from tilewright.base.remembered import Memo
 from tilewright.chip_kernel import ChipKernel, PieceTime, proven_stream
 from tilewright.ir.expr import Buffer, Expr, Var
@@ -70,7 +71,7 @@ class PieceBuilder:
     before it made, where that is, what has to lie row by row, and what was found of the piece
     before; `least` says in how many cycles it is done at least; `independent` whether what is found
     of it is the same wherever those before it leave what they make. `in_processes` has such things
-    found side by side (runtime/processes.py)."""
+    found side by side (runtime/processes.py). `watch` is told how far it is."""
 
     build: Callable[
         [Kernel, Target, Collection[str], Check, Places, Collection[str], Memo], ChipKernel
@@ -80,6 +81,7 @@ class PieceBuilder:
     in_processes: Callable[
         [Callable[[str], Answers], Sequence[str], int], Iterator[tuple[str, Answers]]
     ]
+    watch: Watch
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ class _Pieces:
         self._find_ahead()
         found: list[list[BuiltPiece]] = []  # each piece, with what is spilled behind it
         for number, piece in enumerate(self.split.pieces):
+            self.builder.watch("kernels built", number, len(self.split.pieces))
             variant, built = self._fastest(number)
             for resident in self.residents.take(number, variant):
                 found[resident.maker].append(self._spilled(resident))
@@ -154,6 +157,7 @@ class _Pieces:
                     self._pass(built)
                 except ScheduleError as error:
                     raise PieceRefused(error, number) from None
+        self.builder.watch("kernels built", len(found), len(found))
         return [piece for several in found for piece in several]
 
     def _pass(self, built: BuiltPiece) -> None:
@@ -243,7 +247,9 @@ class _Pieces:
             keys = {k.key for k in (one, self._asked(plain))}
             return {key: self.known[key].memo.answers for key in keys if key in self.known}
 
-        for _, answers in self.builder.in_processes(find, list(asked), 1):
+        planned = self.builder.in_processes(find, list(asked), 1)
+        watch = self.builder.watch
+        for _, answers in counted(planned, "kernels planned", len(asked), watch):
             for key, found in answers.items():
                 self.known.setdefault(key, Tried()).memo.answers.update(found)
 

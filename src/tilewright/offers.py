@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.backends.devices import Devices
 from tilewright.backends.table import Member, Option, best
 from tilewright.backends.table import options as options_of
+from tilewright.base.passes import Watch, counted
 from tilewright.ir.graph import Graph, GraphNode
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ops.function import CALL, CallAttrs
@@ -27,12 +28,14 @@ UNKNOWN = Option()
 class Offers:
     """The answers of a model's devices, which are asked once for equal kernels. With
     `options.subgraphs`, neighbouring kernels of a device are offered to it as one. `in_processes`
-    has devices asked side by side (runtime/processes.py)."""
+    has devices asked side by side (runtime/processes.py); `watch` is told how far they are."""
 
-    def __init__(self, devices: Devices, options: Options, in_processes: InProcesses) -> None:
+    def __init__(
+        self, devices: Devices, options: Options, in_processes: InProcesses, watch: Watch
+    ) -> None:
         self.devices, self.subgraphs = devices, options.subgraphs
         self.pins, self.only = options.pins, options.only
-        self.in_processes = in_processes
+        self.in_processes, self.watch = in_processes, watch
         self.made: Offered = {}
         self.expected: Offered = {}
         self.known: dict[str, dict[Any, Any]] = {}  # what devices have built for subgraphs
@@ -73,7 +76,8 @@ class Offers:
             program, device = names[name]
             return best(options_of(program, self.devices.specs[device]))
 
-        for name, option in self.in_processes(find, list(names), 1):
+        found = self.in_processes(find, list(names), 1)
+        for name, option in counted(found, "kernels built", len(names), self.watch):
             self.made[names[name]] = option
 
     def _obstacle(self, n: GraphNode, device: str) -> str | None:
@@ -121,7 +125,9 @@ class Offers:
     def _ask(self, device: str, programs: Sequence[TensorProgram]) -> None:
         kept, ask = self._answers(device)
         names = {str(k): p for k, p in enumerate(programs) if (p, device) not in kept}
-        for name, option in self.in_processes(lambda name: ask(names[name]), list(names), 1):
+        found = self.in_processes(lambda name: ask(names[name]), list(names), 1)
+        what = f"kernels shown to {device}"
+        for name, option in counted(found, what, len(names), self.watch):
             kept[names[name], device] = option
 
     def _merged(self, graph: Graph) -> Graph:
@@ -163,4 +169,8 @@ class Offers:
             found.append(Member(program, option, operands, names[n.outputs[0]], joined_axis(n)))
         known = self.known.setdefault(subgraph.device, {})
         inputs = [names[v] for v in subgraph.inputs]
-        return spec.backend.subgraph(found, inputs, spec.target, known)
+
+        def watch(what: str, done: int, total: int) -> None:
+            self.watch(f"{what} for {subgraph.device}", done, total)
+
+        return spec.backend.subgraph(found, inputs, spec.target, known, watch)

@@ -14,6 +14,7 @@ from tilewright.backends.stream.disassemble import disassemble
 from tilewright.backends.stream.parts import part_lengths
 from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
+from tilewright.base.passes import Watch
 from tilewright.chip import build_chip, build_split, check_form
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
@@ -112,7 +113,11 @@ def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
 
 
 def subgraph_option(
-    members: Sequence[Member], inputs: Sequence[str], target: Target, known: dict[Any, Any]
+    members: Sequence[Member],
+    inputs: Sequence[str],
+    target: Target,
+    known: dict[Any, Any],
+    watch: Watch,
 ) -> Option:
     """Kernels one after the other as one stream, what passes between them in the chip's memory."""
     pieces: list[Kernel] = []
@@ -154,7 +159,7 @@ def subgraph_option(
     given = tuple(_find(pieces, n) for n in inputs)
     kernel = pieces[-1].with_(name=alike.name, inputs=given, outputs=(result,))
     try:
-        chip = _build_joined(kernel, pieces, joins.made, target, known)
+        chip = _build_joined(kernel, pieces, joins.made, target, known, watch)
     except PieceRefused as error:
         return Option(obstacle=error.what, fits=owners[error.number])
     except (ScheduleError, TargetError, CompileError) as error:
@@ -174,6 +179,7 @@ def _build_joined(
     joins: Sequence[Join],
     target: Target,
     known: dict[Any, Any],
+    watch: Watch,
 ) -> ChipKernel:
     """The pieces of a kernel as one stream. Parts of an array are made as if they were alone; where
     their rows take turns with those of others, with room for these."""
@@ -184,7 +190,7 @@ def _build_joined(
         if result.name in split.borders:
             raise ScheduleError(f"{result.name} has a border, which the host does not read")
         try:
-            return build_split(kernel, split, target, CHOSEN, order, known)
+            return build_split(kernel, split, target, CHOSEN, order, known, watch=watch)
         except (ScheduleError, TargetError, CompileError) as error:
             apart = not isinstance(error, PieceRefused) or isinstance(error.error, PartsApart)
             if room or not joins or not apart:

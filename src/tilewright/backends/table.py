@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.backends.binary import Binary
 from tilewright.base.errors import CompileError
+from tilewright.base.passes import Watch
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.move_arrays import Held
@@ -78,6 +79,9 @@ class Member:
     joins: int | None = None
 
 
+JoinMembers = Callable[[Sequence[Member], Sequence[str], Target, dict[Any, Any], Watch], Option]
+
+
 @dataclass(frozen=True)
 class Backend:
     """One kind of device. `options` says how a target of the kind can run a kernel, or what is in
@@ -85,8 +89,8 @@ class Backend:
     of its kernels' options by name, and the host's target; `device` runs it, and `kind` is what the
     part is called. A kind whose kernels the host program calls itself has no part: they are linked
     into the host's code. `subgraph` says how kernels of a target that follow each other run as one,
-    given the names of the values that come from elsewhere, and what it has built for
-    others of the model; or what is in the way. `outlook` says
+    given the names of the values that come from elsewhere, what it has built for others
+    of the model, and who is told how far that is; or what is in the way. `outlook` says
     what `options` will, without making the kernel: an obstacle, or an option for `subgraph`.
     `binary` has the `built` of a kernel as the device itself would be given it."""
 
@@ -95,9 +99,7 @@ class Backend:
     part: Callable[[str, Mapping[str, Any], Target], DevicePart] | None = None
     kind: str = ""
     device: Callable[[DevicePart], Device] | None = None
-    subgraph: Callable[[Sequence[Member], Sequence[str], Target, dict[Any, Any]], Option] | None = (
-        None
-    )
+    subgraph: JoinMembers | None = None
     outlook: Callable[[TensorProgram, Target], Option] | None = None
     binary: Callable[[Any], Binary] | None = None
 

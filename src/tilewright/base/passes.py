@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tilewright.base.errors import TilewrightError
 
 Pass = Callable[[Any], Any]
+Watch = Callable[[str, int, int], None]  # what is done, how many of how many are
 T = TypeVar("T")
+
+
+def unwatched(what: str, done: int, total: int) -> None:
+    """A Watch that nobody looks at."""
+
+
+def counted(found: Iterable[T], what: str, total: int, watch: Watch) -> Iterator[T]:
+    """Yields what is found; `watch` is told how many of them there are."""
+    watch(what, 0, total)
+    for done, one in enumerate(found, 1):
+        watch(what, done, total)
+        yield one
 
 
 @dataclass(frozen=True)
@@ -32,13 +45,14 @@ class PassRun:
 
 @dataclass
 class Recorder:
-    """Collects the steps of a compilation. `listener` is told of each; `watch` how many kernels of
-    how many are compiled (progress bars), from any thread. One that `keeps` nothing is told of what
-    is done, which leaves out what was found in the cache (docs/cache.md); the others see it all."""
+    """Collects the steps of a compilation. `listener` is told of each; `watch` what is being done
+    ("kernels compiled"), how many of these are done, and of how many (progress bars), from any
+    thread. One that `keeps` nothing is told of what is done, which leaves out what was found in the
+    cache (docs/cache.md); the others see it all."""
 
     steps: list[PassRun] = field(default_factory=list)
     listener: Callable[[PassRun], None] | None = None
-    watch: Callable[[int, int], None] | None = None
+    watch: Watch | None = None
     keeps: bool = True
 
     def add(self, step: PassRun) -> None:
@@ -47,6 +61,11 @@ class Recorder:
             self.steps.append(step)
         if self.listener is not None:
             self.listener(step)
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """Tells who watches that `done` of `total` are done."""
+        if self.watch is not None and total:
+            self.watch(what, done, total)
 
     def of(self, stage: str, subject: str | None = None) -> list[PassRun]:
         """The steps of a stage, in order; of one subject (kernel) where given."""

@@ -473,7 +473,7 @@ class _Session(Progress):
             only,
             subgraphs,
             self._on_step,
-            self._on_kernel,
+            self.on_count,
         )
         if self.request.is_compiled:
             _refuse_options(model, self.request, bool(values))
@@ -507,9 +507,6 @@ class _Session(Progress):
         self.has_compiled = True
         if not step.subject:  # of the whole model: kernels are counted
             self.tell(step.name)
-
-    def _on_kernel(self, done: int, total: int) -> None:
-        self.count(done, total, "kernels")
 
     def on_call(self, done: int, total: int) -> None:
         self.count(done, total, "calls")

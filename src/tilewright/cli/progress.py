@@ -18,7 +18,8 @@ class Progress:
         self.quiet = quiet
         self._clock = clock
         self._what = ""
-        self._begun: float | None = None
+        self._counted = ""
+        self._begun = 0.0
         self._status: Callable[[str], object] | None = None
 
     def say(self, text: str) -> None:
@@ -29,7 +30,7 @@ class Progress:
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
         """Says what is being done while it is, where somebody can see it."""
-        self._what, self._begun = what, None
+        self._what, self._counted = what, ""
         if self.quiet or not self.console.is_terminal:
             yield
             return
@@ -44,12 +45,17 @@ class Progress:
             self._status(f"{self._what}: {what} …")
 
     def count(self, done: int, total: int, what: str) -> None:
-        """So many of `total` are done; the first call says when the first began."""
-        if self._begun is None:
-            self._begun = self._clock()
+        """So many of `total` are done; the first call says when the first began, as does one of
+        none."""
+        if what != self._counted or not done:
+            self._counted, self._begun = what, self._clock()
         spent = self._clock() - self._begun
         left = f", {_about(spent / done * (total - done))} left" if done else ""
         self.tell(f"{done} of {total} {what}{left}")
+
+    def on_count(self, what: str, done: int, total: int) -> None:
+        """The same, as compilers tell it (base/passes.py:Watch)."""
+        self.count(done, total, what)
 
 
 def _about(seconds: float) -> str:

@@ -118,9 +118,6 @@ def quantize_(
     progress = Progress(quiet or json)
     start = time.perf_counter()
 
-    def watch(what: str, done: int, total: int) -> None:
-        progress.count(done, total, f"samples, {what}")
-
     with progress.working("quantizing"):
         made = quantize(
             load_model(model, require_memory, whole=True),
@@ -134,7 +131,7 @@ def quantize_(
             wide_sums=wide_sums,
             keep_float=keep_float or (),
             most=samples,
-            watch=watch,
+            watch=progress.on_count,
         )
     size = made.save(path)
     seconds = time.perf_counter() - start

@@ -13,7 +13,7 @@ from typing import overload
 import numpy as np
 
 from tilewright.base.errors import InputError, ModelError
-from tilewright.base.passes import PassRun, Recorder
+from tilewright.base.passes import PassRun, Recorder, Watch
 from tilewright.cli.find_target import find_description
 from tilewright.compiled import load
 from tilewright.compiler import STAGES, GraphStage, Left, compile
@@ -28,7 +28,6 @@ from tilewright.submissions import Submissions
 from tilewright.targets.names import HOST
 
 Listener = Callable[[PassRun], None]
-Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Request:
     only: str | None = None
     subgraphs: bool = True
     listener: Listener | None = None  # of steps of the compiler
-    watch: Watch | None = None  # of kernels: how many of how many are compiled
+    watch: Watch | None = None  # what is done of how many while it is compiled
 
     @property
     def is_compiled(self) -> bool:

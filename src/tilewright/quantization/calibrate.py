@@ -3,11 +3,12 @@ chosen. Values that are moved, or lie side by side in a concatenation, share a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from tilewright.base.errors import ModelError
+from tilewright.base.passes import Recorder, Watch
 from tilewright.compiler import compile
 from tilewright.quantization.layers import Kind, Layer, Plan
 from tilewright.quantization.network import Network
@@ -15,25 +16,27 @@ from tilewright.quantization.observer import Observer
 from tilewright.quantization.samples import Samples
 from tilewright.quantization.scales import Scale, Scheme, choose_scale
 
-Watch = Callable[[str, int, int], None]  # what is done, how many samples of how many
 Values = dict[str, np.ndarray]
 
 NEAR = 0.5  # of a result's range, that of an operand which shares its scale
 
 
 class Watched:
-    """A network whose values can be looked at while it runs, compiled once."""
+    """A network whose values can be looked at while it runs, compiled once. `watch` is told how far
+    that is, and how many samples were run."""
 
-    def __init__(self, network: Network, names: Iterable[str]) -> None:
+    def __init__(self, network: Network, names: Iterable[str], watch: Watch) -> None:
+        self.watch = watch
         self.names = tuple(dict.fromkeys(names))
         self.made = [name for name in self.names if name not in network.inputs]
         self.given = [name for name in self.names if name in network.inputs]
-        self.module = compile(network.proto(self.made)) if self.made else None
+        recorder = Recorder(keeps=False, watch=watch)
+        self.module = compile(network.proto(self.made), recorder=recorder) if self.made else None
 
-    def runs(self, samples: Samples, what: str, watch: Watch) -> Iterator[Values]:
+    def runs(self, samples: Samples, what: str) -> Iterator[Values]:
         """What the values hold, for some samples after others."""
         for done, inputs in samples.batches():
-            watch(what, done, samples.count)
+            self.watch(what, done, samples.count)
             yield self._run(inputs)
 
     def sized(self, samples: Samples) -> Samples:
@@ -49,18 +52,16 @@ class Watched:
         return found
 
 
-def watch_floats(network: Network, plan: Plan) -> Watched:
+def watch_floats(network: Network, plan: Plan, watch: Watch) -> Watched:
     """The float model with all that calibration and measuring look at."""
     outputs = (o for o in network.outputs if network.is_float(o))
-    return Watched(network, [*plan.points, *outputs])
+    return Watched(network, [*plan.points, *outputs], watch)
 
 
-def observe(
-    floats: Watched, names: Collection[str], samples: Samples, watch: Watch
-) -> dict[str, Observer]:
+def observe(floats: Watched, names: Collection[str], samples: Samples) -> dict[str, Observer]:
     """What some values hold."""
     observers = {name: Observer() for name in names}
-    for values in floats.runs(samples, "calibrating", watch) if observers else ():
+    for values in floats.runs(samples, "samples observed") if observers else ():
         for name, observer in observers.items():
             observer.add(values[name])
     return observers

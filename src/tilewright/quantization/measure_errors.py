@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.quantization.calibrate import Watch, Watched
+from tilewright.base.passes import Watch
+from tilewright.quantization.calibrate import Watched
 from tilewright.quantization.samples import Samples
 from tilewright.quantization.write_pairs import Quantisation, Trial, Written, write_trials
 
@@ -71,8 +72,8 @@ def try_layers(q: Quantisation, samples: Samples, watch: Watch) -> list[OfLayer]
     """Every layer alone, on what the float model gives it."""
     network, trials = write_trials(q)
     found = [OfLayer(t) for t in trials]
-    watched = Watched(network, (name for t in trials for pair in t.pairs for name in pair))
-    for values in watched.runs(samples, "trying layers", watch):
+    watched = Watched(network, (name for t in trials for pair in t.pairs for name in pair), watch)
+    for values in watched.runs(samples, "samples tried, layer by layer"):
         for one in found:
             for wanted, got in one.trial.results:
                 one.noise.add(values[wanted], values[got])
@@ -108,10 +109,10 @@ def measure_errors(
     wanted = [x.results[0] for x in q.plan.layers]
     wanted += [o for o in network.outputs if network.is_float(o)]
     names = {name: made.back.get(name, name) for name in wanted}
-    ours = Watched(made.network, names.values())
+    ours = Watched(made.network, names.values(), watch)
     noise = {name: Noise() for name in wanted}
-    what = "measuring errors"
-    runs = (floats.runs(samples, what, watch), ours.runs(samples, what, watch))
+    what = "samples measured"
+    runs = (floats.runs(samples, what), ours.runs(samples, what))
     for a, b in zip(*runs, strict=True):
         for name in wanted:
             noise[name].add(a[name], b[names[name]])

@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 
 from tilewright.base.errors import ContentsError, InputError, did_you_mean
+from tilewright.base.passes import Watch, unwatched
 from tilewright.base.version import VERSION
 from tilewright.frontends.onnx.load import LoadedModel, ModelSource, import_model, load_model
 from tilewright.quantization.calibrate import (
-    Watch,
     check_plan,
     choose_scales,
     observe,
@@ -92,7 +92,7 @@ def quantize(
     bias. With `wide_sums` (of "pow2") an addition takes the sums of a convolution or linear layer
     in front of it as they are, not rounded to 8 bits, for chips that add in their accumulators;
     others leave such a layer to the host. Nodes named in `keep_float` stay floats. `watch` is told
-    what is done, and with how many samples of how many.
+    what is done ("samples observed"), how many of these are, and of how many.
 
     Raises ModelError if the model cannot be read or there is nothing to quantise, InputError if
     options or samples do not fit.
@@ -100,7 +100,7 @@ def quantize(
     asked = _check_options(
         scheme, method, activations, per_tensor, percentile, wide_sums=wide_sums, most=most
     )
-    tell = watch or _unwatched
+    tell = watch or unwatched
     loaded = load_model(model, require_memory, whole=True)
     _check_model(loaded)
     network = prepare(loaded)
@@ -108,16 +108,16 @@ def quantize(
     plan = find_layers(network, excluded)
     check_plan(plan)
     data = read_samples(network, samples, most)
-    floats = watch_floats(network, plan)
+    floats = watch_floats(network, plan, tell)
     data = floats.sized(data)
-    observers = observe(floats, sources(plan), data, tell)
+    observers = observe(floats, sources(plan), data)
     while more := refused(network, plan, observers):
         excluded |= more
         plan = find_layers(network, excluded)
         check_plan(plan)
         if not set(plan.points) <= set(floats.names):
-            floats = watch_floats(network, plan)
-        observers |= observe(floats, set(sources(plan)) - set(observers), data, tell)
+            floats = watch_floats(network, plan, tell)
+        observers |= observe(floats, set(sources(plan)) - set(observers), data)
     scales = choose_scales(network, plan, observers, asked)
     for name in find_wide_sums(network, plan) if wide_sums else ():
         del scales[name]
@@ -129,10 +129,6 @@ def quantize(
     noise = measure_errors(q, floats, made, data, tell)
     report = _report(q, tried, noise, data.count)
     return QuantizedModel(_finished(made.network), report)
-
-
-def _unwatched(what: str, done: int, total: int) -> None:
-    pass
 
 
 def _check_options(
