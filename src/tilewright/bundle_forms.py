@@ -11,10 +11,10 @@ from tilewright.backends.bundles.build import best_plans, build_bundles
 from tilewright.backends.bundles.choose import BundleChoice, least_cycles
 from tilewright.base.errors import CompileError, TargetError, TilewrightError
 from tilewright.base.remembered import Memo
+from tilewright.build_pieces import Check
 from tilewright.chip_kernel import ChipKernel, bundle_kernel, check_order
 from tilewright.form_tiles import GAIN, InOrder, expected_cycles, most_promising
 from tilewright.ir.loop import Kernel
-from tilewright.join_pieces import Check
 from tilewright.plan.borders import Borders, choose_borders
 from tilewright.plan.control import Control
 from tilewright.plan.form_models import SAME

@@ -19,6 +19,7 @@ from tilewright.backends.stream.addresses import check_capacity
 from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
 from tilewright.base.passes import Watch, unwatched
 from tilewright.base.remembered import Memo
+from tilewright.build_pieces import Check, Known, PieceBuilder, PieceRefused, build_pieces
 from tilewright.bundle_forms import build_in_bundles
 from tilewright.chip_kernel import (
     ChipKernel,
@@ -27,14 +28,7 @@ from tilewright.chip_kernel import (
 )
 from tilewright.form_tiles import GAIN, FormTiles, expected_cycles, with_tiles
 from tilewright.ir.loop import Kernel
-from tilewright.join_pieces import (
-    Check,
-    Known,
-    PieceBuilder,
-    PieceRefused,
-    build_pieces,
-    join_pieces,
-)
+from tilewright.join_pieces import join_pieces
 from tilewright.passed_arrays import OtherOrder
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.bound import ContractionBound
@@ -301,13 +295,13 @@ def build_split(
             return not made
         return not made or not follows_places(piece, left, Wanted(control, kept))
 
-    def least(piece: Kernel, kept: frozenset[str], memo: Memo) -> float:
+    def may_beat(piece: Kernel, kept: frozenset[str], memo: Memo, cycles: float) -> bool:
         if control != CHOSEN:  # an author's models are others than the bound's
-            return _least(target, piece, kept)
+            return _least(target, piece, kept) < cycles
         models = partial(FormQueue, piece, target, Wanted(kept=kept), memo)
-        return memo.of("bound", lambda: models().bound.cycles)
+        return memo.of(("beats", cycles), lambda: models().may_beat(cycles))
 
-    builder = PieceBuilder(build, least, independent, in_processes, watch)
+    builder = PieceBuilder(build, may_beat, independent, in_processes, watch)
 
     def joined(residents: Residents) -> ChipKernel:
         pieces = build_pieces(split, target, builder, known, residents)

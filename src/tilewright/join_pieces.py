@@ -5,11 +5,7 @@ memory outside, where each finds it as it wants it (passed_arrays.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.backends.bundles.program import BundleProgram, make_program
@@ -17,9 +13,7 @@ from tilewright.backends.bundles.resource_bound import program_bound
 from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
-from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
-from tilewright.base.passes import Watch, counted
-from tilewright.base.remembered import Memo
+from tilewright.build_pieces import BuiltPiece
 from tilewright.chip_kernel import ChipKernel, PieceTime, proven_stream
 from tilewright.ir.expr import Buffer, Expr, Var
 from tilewright.ir.loop import (
@@ -32,271 +26,15 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.tensor_type import Layout
-from tilewright.passed_arrays import MadeOtherwise, PassedArrays
+from tilewright.passed_arrays import PassedArrays
 from tilewright.plan.borders import Border
 from tilewright.plan.bound import ContractionBound
-from tilewright.plan.places import Places
-from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, sizes_of
 from tilewright.plan.units import units
-from tilewright.resident_arrays import Resident, Residents, Variant, build_spill
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.sim.timeline import Timeline
 from tilewright.target.target import Target
-
-SAME = 1.005  # of the cycles: no slower
-
-
-@dataclass(frozen=True)
-class BuiltPiece:
-    """A piece as a chip does it, and what its parameters are called in the whole kernel; or what
-    spills an array behind it. `number` is the piece's."""
-
-    chip: ChipKernel
-    names: Mapping[str, str]
-    number: int
-    spills: bool = False
-
-
-Check = Callable[[ChipKernel], None]  # raises ScheduleError
-REFUSALS = (ScheduleError, TargetError, CompileError)
-Answers = dict[Any, dict[Hashable, Any]]  # of memos, by what is known
-
-
-@dataclass(frozen=True)
-class PieceBuilder:
-    """What is asked about a piece. `build` is given the chip with the memory that there is, the
-    names of the parameters that are to be as they are, what checks that the piece finds what those
-    before it made, where that is, what has to lie row by row, and what was found of the piece
-    before; `least` says in how many cycles it is done at least; `independent` whether what is found
-    of it is the same wherever those before it leave what they make. `in_processes` has such things
-    found side by side (runtime/processes.py). `watch` is told how far it is."""
-
-    build: Callable[
-        [Kernel, Target, Collection[str], Check, Places, Collection[str], Memo], ChipKernel
-    ]
-    least: Callable[[Kernel, frozenset[str], Memo], float]
-    independent: Callable[[Kernel, Target, Collection[str]], bool]
-    in_processes: Callable[
-        [Callable[[str], Answers], Sequence[str], int], Iterator[tuple[str, Answers]]
-    ]
-    watch: Watch
-
-
-@dataclass(frozen=True)
-class Tried:
-    """What was built of a kernel, and what was found of its forms."""
-
-    chips: list[ChipKernel] = field(default_factory=list)
-    memo: Memo = field(default_factory=Memo)
-
-
-Known = dict[Any, Tried]  # of kernels with plain names
-
-
-class PieceRefused(ScheduleError):
-    """Why a piece, by its `number`, cannot be one of the stream: the `error`."""
-
-    def __init__(self, error: TilewrightError, number: int) -> None:
-        super().__init__(error.what, program=error.program, hint=error.hint)
-        self.error, self.number = error, number
-
-
-def build_pieces(
-    split: Split, target: Target, builder: PieceBuilder, known: Known | None, residents: Residents
-) -> list[BuiltPiece]:
-    """Every piece as a chip does it. Of pieces that differ in names alone, one is built, or found
-    among those `known`. PieceRefused for the first that cannot be built, in the author's names
-    where nothing is known: then there is an author."""
-    made: Known = {} if known is None else known
-    passed = PassedArrays(split.borders, joins=split.joins)
-    return _Pieces(split, target, builder, made, residents, passed, known is None).built()
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A variant of a piece in `plain` names, with those of the parameters that are to be as they
-    are, of those that lie row by row, and what all are called in the whole kernel."""
-
-    plain: Kernel
-    name: str
-    target: Target
-    kept: frozenset[str]
-    rows: frozenset[str]
-    names: Mapping[str, str] = field(compare=False)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """What equal pieces have in common."""
-        sizes = tuple(m.size for m in self.target.memories)
-        return self.plain, self.kept, self.rows, self.name, sizes
-
-
-@dataclass
-class _Pieces:
-    split: Split
-    target: Target
-    builder: PieceBuilder
-    known: Known
-    residents: Residents
-    passed: PassedArrays
-    has_author: bool
-
-    def built(self) -> list[BuiltPiece]:
-        self._find_ahead()
-        found: list[list[BuiltPiece]] = []  # each piece, with what is spilled behind it
-        for number, piece in enumerate(self.split.pieces):
-            self.builder.watch("kernels built", number, len(self.split.pieces))
-            variant, built = self._fastest(number)
-            for resident in self.residents.take(number, variant):
-                found[resident.maker].append(self._spilled(resident))
-            found.append([built])
-            if piece.outputs[0].name in self.split.passed:
-                try:
-                    self._pass(built)
-                except ScheduleError as error:
-                    raise PieceRefused(error, number) from None
-        self.builder.watch("kernels built", len(found), len(found))
-        return [piece for several in found for piece in several]
-
-    def _pass(self, built: BuiltPiece) -> None:
-        """Hands on what a piece makes: if that stays inside, a copy of it outside lies alike."""
-        (result,) = built.chip.kernel.outputs
-        name = built.names[result.name]
-        self.passed.add(built.chip, name)
-        resident = self.residents.inside_alone.get(self.split.pieces[built.number].outputs[0].name)
-        if resident is not None:
-            outside = self.split.passed[resident.name].memory
-            self.passed.copy(name, resident.name, outside)
-
-    def _fastest(self, number: int) -> tuple[Variant, BuiltPiece]:
-        """The variant of a piece that moves fewest bytes of arrays, of those that are as fast as
-        the piece as it is, with all of the chip's memory."""
-        refusal: TilewrightError | None = None
-        for variant in self.residents.variants(number):
-            try:
-                built = self._built(number, variant)
-            except REFUSALS as error:
-                refusal = error
-                continue
-            if variant.plain or self._is_fast(number, built.chip):
-                return variant, built
-        assert refusal is not None  # the piece as it is comes last, and is fast
-        raise PieceRefused(refusal, number) from None
-
-    def _is_fast(self, number: int, chip: ChipKernel) -> bool:
-        """Whether a piece as it is would be no faster: than its bound, or else than it is built."""
-        as_it_is = self.residents.plain(number)
-        try:
-            if chip.cycles <= SAME * self._least(as_it_is):
-                return True
-            return chip.cycles <= SAME * self._built(number, as_it_is).chip.cycles
-        except REFUSALS:
-            return True
-
-    def _least(self, variant: Variant) -> float:
-        asked = self._asked(variant)
-        return self.builder.least(asked.plain, asked.kept, self._tried(asked).memo)
-
-    def _built(self, number: int, variant: Variant) -> BuiltPiece:
-        """A piece, which finds what those before it made."""
-        asked = self._asked(variant)
-        check = partial(self.passed.check, names=asked.names)
-        tried = self._tried(asked)
-        chip = next((c for c in tried.chips if _passes(check, c)), None)
-        if chip is None:
-            places = self.passed.places_of(asked.names)
-            try:
-                chip = self._build(asked, check, places)
-            except REFUSALS as error:
-                raise self._told(error, variant, asked.names, asked.kept) from None
-            tried.chips.append(chip)
-        return BuiltPiece(chip, asked.names, number)
-
-    def _build(self, asked: _Asked, check: Check, places: Places) -> ChipKernel:
-        memo = self._tried(asked).memo
-        return self.builder.build(
-            asked.plain, asked.target, asked.kept, check, places, asked.rows, memo
-        )
-
-    def _tried(self, asked: _Asked) -> Tried:
-        return self.known.setdefault(asked.key, Tried())
-
-    def _find_ahead(self) -> None:
-        """Finds out about the pieces what is not known, many at a time, as if of each the first
-        variant were taken, and others found what it makes."""
-        asked: dict[str, tuple[_Asked, Variant]] = {}
-        residents = self.residents.copied()
-        for number in range(len(self.split.pieces)):
-            first = residents.variants(number)[0]
-            residents.take(number, first)
-            one = self._asked(first)
-            if one.key not in self.known and self.builder.independent(
-                one.plain, one.target, one.kept
-            ):
-                self._tried(one)
-                asked[str(number)] = one, self.residents.plain(number)
-
-        def find(name: str) -> Answers:
-            one, plain = asked[name]
-            with suppress(*REFUSALS):  # they are found again
-                self._build(one, lambda chip: None, {})
-                if one.key != self._asked(plain).key:
-                    self._least(plain)
-            keys = {k.key for k in (one, self._asked(plain))}
-            return {key: self.known[key].memo.answers for key in keys if key in self.known}
-
-        planned = self.builder.in_processes(find, list(asked), 1)
-        watch = self.builder.watch
-        for _, answers in counted(planned, "kernels planned", len(asked), watch):
-            for key, found in answers.items():
-                self.known.setdefault(key, Tried()).memo.answers.update(found)
-
-    def _asked(self, variant: Variant) -> _Asked:
-        plain, names = with_plain_names(variant.piece)
-        kept = self._kept(names, variant)
-        rows = frozenset(p for p in kept if names[p] in self.split.in_order)
-        return _Asked(plain, variant.piece.name, variant.target, kept, rows, names)
-
-    def _kept(self, names: Mapping[str, str], variant: Variant) -> frozenset[str]:
-        """The parameters that pass between pieces: they are as others find them."""
-        passed = self.split.passed.keys() | {r.buffer.name for r in variant.inside}
-        return frozenset(p for p, name in names.items() if name in passed)
-
-    def _told(
-        self,
-        error: TilewrightError,
-        variant: Variant,
-        names: Mapping[str, str],
-        kept: Collection[str],
-    ) -> TilewrightError:
-        """What is said of a piece that cannot be built, in the names that its author gave."""
-        if isinstance(error, MadeOtherwise) or not (self.has_author and variant.plain):
-            return error  # which has them, or there are none
-        try:
-            named = [names[p] for p in kept]
-            self.builder.build(
-                variant.piece, variant.target, named, lambda chip: None, {}, (), Memo()
-            )
-        except REFUSALS as own:
-            return own
-        return error
-
-    def _spilled(self, resident: Resident) -> BuiltPiece:
-        """What copies an array to the memory outside, as it lies inside."""
-        name, inside = resident.name, resident.buffer.name
-        made, outside = self.passed.buffers[inside], self.passed.buffers[name]
-        chip = build_spill(made, name, outside.memory, self.target)
-        return BuiltPiece(chip, {inside: inside, name: name}, resident.maker, spills=True)
-
-
-def _passes(check: Check, chip: ChipKernel) -> bool:
-    try:
-        check(chip)
-    except ScheduleError:
-        return False
-    return True
 
 
 def join_pieces(

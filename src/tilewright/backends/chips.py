@@ -15,13 +15,13 @@ from tilewright.backends.stream.parts import part_lengths
 from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.base.passes import Watch
+from tilewright.build_pieces import PieceRefused
 from tilewright.chip import build_chip, build_split, check_form
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Alloc, Kernel, symbols, walk_statements
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
-from tilewright.join_pieces import PieceRefused
 from tilewright.optimize.move_arrays import Held
 from tilewright.passed_arrays import PartsApart
 from tilewright.plan.borders import Border

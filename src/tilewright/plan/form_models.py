@@ -196,6 +196,19 @@ class FormQueue:
             least = min(self.bounds, key=lambda b: b.cycles)
         return least
 
+    def may_beat(self, cycles: float) -> bool:
+        """Whether one of the forms may take fewer cycles than so many, which takes fewer models
+        than to find the `bound`. Raises the first refusal if the chip does none."""
+        if not self.bounds:
+            self._find()
+        while min(b.cycles for b in self.bounds) >= cycles:
+            if not self.left or isinstance(self.left[0][-1], FormModel):
+                return False
+            if self.left[0][0] >= cycles * (1 + SAME):  # as forms of made arrays wait
+                return False
+            self._find()
+        return True
+
     def _wait(self, k: int, form: UnitForm) -> None:
         """A form waits until it may be the one that takes least."""
         try:
