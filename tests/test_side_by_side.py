@@ -312,12 +312,19 @@ def test_ctrl_c_ends_them_at_once(waiting: subprocess.Popen[str]) -> None:
     assert not any(map(is_there, forked))
 
 
-def on_chip(recorder: Recorder | None = None) -> Module:
-    """Two convolutions of bytes on a chip with queues."""
-    network = Network(16, side=4)
-    quantised, _ = network.quantised(network.conv(network.conv("x", 16, 16), 16, 16, 3))
+def on_chip(name: str = "vta", recorder: Recorder | None = None) -> Module:
+    """Two convolutions of bytes on a chip with queues; with sums of two before and behind them on
+    one that takes what these read as one array."""
+    network, x = Network(16, side=4), "x"
+    if name == "vta":
+        x = network.conv(network.conv(x, 16, 16), 16, 16, 3)
+    else:
+        for _ in range(2):
+            first = network.conv(x, 16, 16)
+            x = network.op("Add", first, network.conv(x, 16, 16, 3))
+    quantised, _ = network.quantised(x)
     options = Options(cache=False, rounding="half_up")
-    target = {"npu": CHIPS["vta"](), "host": cpu.cpu("avx2")}
+    target = {"npu": CHIPS[name](), "host": cpu.cpu("avx2")}
     return tw.compile(quantised, target=target, options=options, recorder=recorder)
 
 
@@ -325,8 +332,9 @@ def streams(module: Module) -> tuple[object, ...]:
     return module.program.host, tuple(part.files for part in module.program.parts)
 
 
+@pytest.mark.parametrize("name", ["vta", pytest.param("conv_engine", marks=pytest.mark.long)])
 def test_streams_of_chips_are_those_that_one_process_builds(
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most of their forms are modelled and built ahead; some are, as an array was made otherwise,
     where it is known how."""
@@ -339,10 +347,10 @@ def test_streams_of_chips_are_those_that_one_process_builds(
         return original(*given, **named)
 
     monkeypatch.setattr(chip, "build_choice", noted)
-    found = on_chip()
+    found = on_chip(name)
     left = len(here)
     monkeypatch.setattr(processes, "available_cpus", lambda: 1)
-    alone = on_chip()
+    alone = on_chip(name)
     assert left < (len(here) - left) / 2
     assert streams(found) == streams(alone)
 
@@ -351,7 +359,7 @@ def test_progress_of_a_chip_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """What forked processes find as well, where there are some."""
     told: list[tuple[str, int, int]] = []
     recorder = Recorder(keeps=False, watch=lambda *what: told.append(what))
-    on_chip(recorder)
+    on_chip(recorder=recorder)
     shown = [("kernels shown to npu", k, 3) for k in range(4)]
     planned = [("kernels planned for npu", k, 2) for k in range(3)]
     assert told[:7] == shown + planned
@@ -361,7 +369,7 @@ def test_progress_of_a_chip_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {what for what, _, _ in alone[4:]} == {"kernels compiled"}
     told.clear()
     monkeypatch.setattr(processes, "available_cpus", lambda: 1)
-    on_chip(recorder)
+    on_chip(recorder=recorder)
     assert told == [shown[0], planned[0], *alone]
 
 
