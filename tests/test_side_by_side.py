@@ -373,6 +373,19 @@ def test_progress_of_a_chip_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told == [shown[0], planned[0], *alone]
 
 
+def test_who_watches_may_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an error that is kept: others can fork, and no process is left."""
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "kernels planned for npu" and done:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as kept:
+        on_chip(recorder=Recorder(keeps=False, watch=stop))
+    assert kept.value is not None
+    assert dict(processes.in_processes(str.upper, ["a", "b"], 1)) == {"a": "A", "b": "B"}
+
+
 def test_what_they_find_is_sent_as_it_is() -> None:
     """Read-only mappings, and boxes, which point to memory of their process."""
     stream = CASES["tiny"].build().stream

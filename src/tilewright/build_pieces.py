@@ -4,8 +4,8 @@ is found of them can be found ahead, many pieces at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -59,7 +59,7 @@ class PieceBuilder:
     may_beat: Callable[[Kernel, frozenset[str], Memo, float], bool]
     independent: Callable[[Kernel, Target, Collection[str]], bool]
     in_processes: Callable[
-        [Callable[[str], Answers], Sequence[str], int], Iterator[tuple[str, Answers]]
+        [Callable[[str], Answers], Sequence[str], int], Generator[tuple[str, Answers], None, None]
     ]
     watch: Watch
 
@@ -276,14 +276,15 @@ class _Ahead:
                     ready.append(number)
                 else:
                     self.left.add(number)
-        done, total = 0, len(ready) + len(self.left)
-        while len(ready) > 1 and (found := self._ask(ready, done, total)):
+        done = 0
+        while len(ready) > 1 and (found := self._ask(ready, done)):
             done += found
             ready = [n for n in sorted(self.left) if all(map(self._place, self._read(n)))]
             self.left -= set(ready)
 
-    def _ask(self, numbers: Sequence[int], done: int, total: int) -> int:
-        """Asks about pieces, equal ones once; returns about how many there is an answer."""
+    def _ask(self, numbers: Sequence[int], done: int) -> int:
+        """Asks about pieces, equal ones once; returns about how many there is an answer, beside
+        the `done` of before."""
         builder, known = self.pieces.builder, self.pieces.known
         different: dict[Hashable, str] = {}
         for number in numbers:
@@ -292,13 +293,15 @@ class _Ahead:
             key = asked.key, *((p, at.tobytes()) for p, at in sorted(places.items()))
             different.setdefault(key, str(number))
             self.pieces.tried(asked)
+        waiting = {self.first[n][1].key for n in self.left}
+        total = done + len(different) + len(waiting)
         builder.watch("kernels planned", done, total)
         count = 0
-        for _, answers in builder.in_processes(self._answers, [*different.values()], 1):
-            count += 1
-            builder.watch("kernels planned", done + count, total)
-            for key, found in answers.items():
-                known.setdefault(key, Tried()).memo.answers.update(found)
+        with closing(builder.in_processes(self._answers, [*different.values()], 1)) as found:
+            for count, (_, answers) in enumerate(found, 1):
+                builder.watch("kernels planned", done + count, total)
+                for key, new in answers.items():
+                    known.setdefault(key, Tried()).memo.answers.update(new)
         return count
 
     def _answers(self, name: str) -> Answers:

@@ -101,7 +101,7 @@ def _bundle_forms(
     """The forms of a kernel that may suit a statically scheduled chip, the most promising first;
     those of which the chip does nothing add to the refusals. Plans are made of a form once it may
     be the best."""
-    waiting: list[tuple[float, tuple[UnitForm, Kernel, Borders]]] = []
+    waiting: list[tuple[float, tuple[int, UnitForm, Kernel, Borders]]] = []
     refused: list[UnitForm] = []
     # Registers hold parts of lines, so that axes stay as they are.
     forms = unit_forms(normal_form(kernel), target, fused=False, every_axis=bool(kept))
@@ -112,13 +112,13 @@ def _bundle_forms(
         wider = with_room(wider, {n: at for n, at in places.items() if n not in form.made})
         try:
             least = memo.of(("least", wider), partial(least_cycles, wider, target))
-            waiting.append((least, (form, wider, borders)))
+            waiting.append((least, (k, form, wider, borders)))
         except (CompileError, TargetError) as error:
             refusals.append(error)
             refused.append(form)
 
-    def planned(found: tuple[UnitForm, Kernel, Borders]) -> _BundleForm | None:
-        form, wider, borders = found
+    def planned(found: tuple[int, UnitForm, Kernel, Borders]) -> _BundleForm | None:
+        k, form, wider, borders = found
         orders = orders_of(form, places)
         key = (wider, *sorted(orders.items()))
         try:
@@ -127,7 +127,7 @@ def _bundle_forms(
         except (CompileError, TargetError) as error:
             refusals.append(error)
             return None
-        return _BundleForm(form, wider, borders, plans, key)
+        return _BundleForm(form, wider, borders, plans, (k, *key))
 
     return most_promising(InOrder(reversed(waiting)), planned)  # of equal ones the particular first
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from tilewright.options import Options
 
 Offered = dict[tuple[TensorProgram, str], Option]
 Find = Callable[[str], Option]
-InProcesses = Callable[[Find, Sequence[str], int], Iterator[tuple[str, Option]]]
+InProcesses = Callable[[Find, Sequence[str], int], Generator[tuple[str, Option], None, None]]
 UNKNOWN = Option()
 
 
@@ -76,9 +77,9 @@ class Offers:
             program, device = names[name]
             return best(options_of(program, self.devices.specs[device]))
 
-        found = self.in_processes(find, list(names), 1)
-        for name, option in counted(found, "kernels built", len(names), self.watch):
-            self.made[names[name]] = option
+        with closing(self.in_processes(find, list(names), 1)) as found:
+            for name, option in counted(found, "kernels built", len(names), self.watch):
+                self.made[names[name]] = option
 
     def _obstacle(self, n: GraphNode, device: str) -> str | None:
         """Why a device cannot run a call."""
@@ -125,10 +126,10 @@ class Offers:
     def _ask(self, device: str, programs: Sequence[TensorProgram]) -> None:
         kept, ask = self._answers(device)
         names = {str(k): p for k, p in enumerate(programs) if (p, device) not in kept}
-        found = self.in_processes(lambda name: ask(names[name]), list(names), 1)
         what = f"kernels shown to {device}"
-        for name, option in counted(found, what, len(names), self.watch):
-            kept[names[name], device] = option
+        with closing(self.in_processes(lambda n: ask(names[n]), list(names), 1)) as found:
+            for name, option in counted(found, what, len(names), self.watch):
+                kept[names[name], device] = option
 
     def _merged(self, graph: Graph) -> Graph:
         """Neighbouring kernels of a device as one, where it does that."""

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -37,9 +37,10 @@ T = TypeVar("T")
 
 def in_processes(
     work: Callable[[str], T], names: Sequence[str], each: int = KERNELS
-) -> Iterator[tuple[str, T]]:
+) -> Generator[tuple[str, T], None, None]:
     """What `work` makes of each name, as it comes, in other processes that do so many of them
-    `each` at least; results are pickled on their way. Not of all names."""
+    `each` at least; results are pickled on their way. Not of all names. Who may stop before the
+    end closes it, so that the processes end and others may fork."""
     processes = processes_for(len(names), each)
     if processes < 2 or not _forking.acquire(blocking=False):
         return
