@@ -374,7 +374,7 @@ def test_progress_of_a_chip_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_watches_may_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an error that is kept: others can fork, and no process is left."""
+    """With an error that somebody keeps: others can fork then."""
 
     def stop(what: str, done: int, total: int) -> None:
         if what == "kernels planned for npu" and done:

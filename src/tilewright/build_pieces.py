@@ -14,9 +14,7 @@ from tilewright.base.errors import CompileError, ScheduleError, TargetError, Til
 from tilewright.base.passes import Watch
 from tilewright.base.remembered import Memo
 from tilewright.chip_kernel import ChipKernel
-from tilewright.ir.loop import (
-    Kernel,
-)
+from tilewright.ir.loop import Kernel
 from tilewright.passed_arrays import MadeOtherwise, PassedArrays
 from tilewright.plan.places import Places
 from tilewright.plan.same_kernels import with_plain_names

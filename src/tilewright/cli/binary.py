@@ -37,7 +37,7 @@ def dump_binary(
     with progress.working("compiling"):
         found = submissions(request)
     with progress.working("writing"):
-        size = found.save(output, lambda done, total: progress.count(done, total, "submits"))
+        size = found.save(output, lambda done, total: progress.count("submits", done, total))
     return {
         "model": str(request.model),
         "stage": stage,

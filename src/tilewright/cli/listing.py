@@ -136,7 +136,7 @@ def check_target(
         total = len(target.instructions) + 1
 
         def on_trial(what: str) -> None:
-            progress.count(next(tried), total, f"tried, now {what}")
+            progress.count(f"tried, now {what}", next(tried), total)
 
         with progress.working("trying"):
             report = check_conformance(target, seed=seed, listener=on_trial)

@@ -473,7 +473,7 @@ class _Session(Progress):
             only,
             subgraphs,
             self._on_step,
-            self.on_count,
+            self.count,
         )
         if self.request.is_compiled:
             _refuse_options(model, self.request, bool(values))
@@ -509,7 +509,7 @@ class _Session(Progress):
             self.tell(step.name)
 
     def on_call(self, done: int, total: int) -> None:
-        self.count(done, total, "calls")
+        self.count("calls", done, total)
 
 
 def _refuse_options(model: Path, request: Request, has_values: bool) -> None:

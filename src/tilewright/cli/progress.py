@@ -18,8 +18,7 @@ class Progress:
         self.quiet = quiet
         self._clock = clock
         self._what = ""
-        self._counted = ""
-        self._begun = 0.0
+        self._begun: float | None = None
         self._status: Callable[[str], object] | None = None
 
     def say(self, text: str) -> None:
@@ -30,7 +29,7 @@ class Progress:
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
         """Says what is being done while it is, where somebody can see it."""
-        self._what, self._counted = what, ""
+        self._what, self._begun = what, None
         if self.quiet or not self.console.is_terminal:
             yield
             return
@@ -44,18 +43,14 @@ class Progress:
         if self._status is not None:
             self._status(f"{self._what}: {what} …")
 
-    def count(self, done: int, total: int, what: str) -> None:
-        """So many of `total` are done; the first call says when the first began, as does one of
-        none."""
-        if what != self._counted or not done:
-            self._counted, self._begun = what, self._clock()
+    def count(self, what: str, done: int, total: int) -> None:
+        """So many of `total` are done (base/passes.py:Watch); the first call says when the first
+        began, as does every one of none, with which others begin."""
+        if self._begun is None or not done:
+            self._begun = self._clock()
         spent = self._clock() - self._begun
         left = f", {_about(spent / done * (total - done))} left" if done else ""
         self.tell(f"{done} of {total} {what}{left}")
-
-    def on_count(self, what: str, done: int, total: int) -> None:
-        """The same, as compilers tell it (base/passes.py:Watch)."""
-        self.count(done, total, what)
 
 
 def _about(seconds: float) -> str:

@@ -131,7 +131,7 @@ def quantize_(
             wide_sums=wide_sums,
             keep_float=keep_float or (),
             most=samples,
-            watch=progress.on_count,
+            watch=progress.count,
         )
     size = made.save(path)
     seconds = time.perf_counter() - start

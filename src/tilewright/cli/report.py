@@ -82,7 +82,7 @@ def time_and_write(files: Files, module: Module, arrays: dict[str, Any], session
     given = [arrays[t.name] for t in module.inputs]
 
     def watch(done: int, total: int) -> None:
-        session.count(done, total, "calls")
+        session.count("calls", done, total)
 
     with session.working("timing"):
         profile = module.profile(*given, repeat=CALLS, watch=watch)

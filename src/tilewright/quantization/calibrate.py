@@ -35,9 +35,11 @@ class Watched:
 
     def runs(self, samples: Samples, what: str) -> Iterator[Values]:
         """What the values hold, for some samples after others."""
+        self.watch(what, 0, samples.count)
         for done, inputs in samples.batches():
+            found = self._run(inputs)
             self.watch(what, done, samples.count)
-            yield self._run(inputs)
+            yield found
 
     def sized(self, samples: Samples) -> Samples:
         """The samples, as many at once as the values' sizes allow: those of one are looked at."""
