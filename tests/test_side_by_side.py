@@ -386,6 +386,20 @@ def test_who_watches_may_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(processes.in_processes(str.upper, ["a", "b"], 1)) == {"a": "A", "b": "B"}
 
 
+@pytest.mark.parametrize("beginning", ["shown", "planned", "built"])
+def test_what_a_watch_raises_is_no_refusal(beginning: str) -> None:
+    """A chip's refusal would leave the kernel to the host."""
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what.startswith(f"kernels {beginning}") and done:
+            raise CompileError("enough")
+
+    with pytest.raises(RuntimeError) as raised:
+        on_chip(recorder=Recorder(keeps=False, watch=stop))
+    assert str(raised.value) == "the watch of a compilation raised CompileError: enough"
+    assert isinstance(raised.value.__cause__, CompileError)
+
+
 def test_what_they_find_is_sent_as_it_is() -> None:
     """Read-only mappings, and boxes, which point to memory of their process."""
     stream = CASES["tiny"].build().stream

@@ -63,9 +63,14 @@ class Recorder:
             self.listener(step)
 
     def tell(self, what: str, done: int, total: int) -> None:
-        """Tells who watches that `done` of `total` are done."""
+        """Tells who watches that `done` of `total` are done. A watch's own TilewrightError becomes
+        a RuntimeError: passes would take it for a refusal, and go on."""
         if self.watch is not None and total:
-            self.watch(what, done, total)
+            try:
+                self.watch(what, done, total)
+            except TilewrightError as error:
+                name = type(error).__name__
+                raise RuntimeError(f"the watch of a compilation raised {name}: {error}") from error
 
     def of(self, stage: str, subject: str | None = None) -> list[PassRun]:
         """The steps of a stage, in order; of one subject (kernel) where given."""
