@@ -509,7 +509,7 @@ def test_control_c_in_a_callback(error, told):
     """Where Python drops exceptions."""
     text = f"""
         import os, signal, sys, time, weakref
-        from tilewright.cli.interrupt import keep_interrupts
+        from tilewright.cli.interrupt import interrupts_kept
 
         class Thing:
             pass
@@ -523,15 +523,44 @@ def test_control_c_in_a_callback(error, told):
 
         signal.signal(signal.SIGUSR1, other)
         sys.unraisablehook = lambda _: print("told")
-        keep_interrupts()
-        thing = Thing()
-        reference = weakref.ref(thing, callback)
         try:
-            del thing
-            time.sleep(20 if "{error}" == "SIGINT" else 0)
-            print("end")
+            with interrupts_kept():
+                thing = Thing()
+                reference = weakref.ref(thing, callback)
+                del thing
+                time.sleep(20 if "{error}" == "SIGINT" else 0)
+                print("end")
         except KeyboardInterrupt:
             print("interrupted")
+        """
+    command = [sys.executable, "-c", textwrap.dedent(text)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
+    assert (done.stdout.split(), done.stderr) == (told, "")
+
+
+@pytest.mark.parametrize(
+    "handler, told", [("default_int_handler", ["dropped", "seen"]), ("SIG_IGN", ["end"])]
+)
+def test_control_c_that_somebody_drops(handler, told):
+    """It comes again, until it is seen; and never where it is ignored."""
+    text = f"""
+        import os, signal, time
+        from tilewright.cli import interrupt
+
+        signal.signal(signal.SIGINT, signal.{handler})
+        interrupt.AGAIN = 0.1
+        try:
+            with interrupt.interrupts_kept():
+                try:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    time.sleep(0.2)
+                except KeyboardInterrupt:
+                    print("dropped")
+                    time.sleep(20)
+                print("end")
+        except KeyboardInterrupt:
+            print("seen")
+            time.sleep(0.3)
         """
     command = [sys.executable, "-c", textwrap.dedent(text)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)

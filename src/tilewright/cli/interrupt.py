@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-AGAIN = 0.02  # seconds: the callback has ended by then
+SOON = 0.02  # seconds: a callback has ended by then
+AGAIN = 2.0  # seconds: what is open has been closed by then
 
 
-def keep_interrupts() -> None:
-    """Python drops an exception that is raised in a finalizer or in a weak reference's callback,
-    KeyboardInterrupt too. The signal is then sent again."""
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Raises KeyboardInterrupt within for Ctrl-C, again and again until it is seen here: Python
+    drops exceptions that are raised in a finalizer or in a weak reference's callback, and a library
+    may drop one as well. Where Ctrl-C is ignored, as behind nohup, it stays so."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGALRM, _interrupt)
     tell = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT)).start()
+            signal.setitimer(signal.ITIMER_REAL, SOON)
         else:
             tell(unraisable)
 
     sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _interrupt(*_: object) -> None:
+    signal.setitimer(signal.ITIMER_REAL, AGAIN)
+    raise KeyboardInterrupt

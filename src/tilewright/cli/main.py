@@ -38,7 +38,7 @@ from tilewright.cli.arrays import (
 from tilewright.cli.binary import binary_line, dump_binary
 from tilewright.cli.check import check as check_results
 from tilewright.cli.find_target import find_description
-from tilewright.cli.interrupt import keep_interrupts
+from tilewright.cli.interrupt import interrupts_kept
 from tilewright.cli.kernel import explain_kernel
 from tilewright.cli.layout import make_console
 from tilewright.cli.listing import Json, Threads
@@ -534,12 +534,12 @@ def _refuse_options(model: Path, request: Request, has_values: bool) -> None:
 
 def _run_command() -> None:
     prepare_output()
-    keep_interrupts()
-    require_memory(COMMAND_BYTES, "this command")
-    try:
-        app()
-    finally:
-        sys.stdout.flush()
+    with interrupts_kept():
+        require_memory(COMMAND_BYTES, "this command")
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
 
 
 def main() -> None:
