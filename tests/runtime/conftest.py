@@ -78,6 +78,15 @@ done:
   ret void
 }
 
+; Writes the worker behind the flags, at the task's place, then holds.
+define void @hold_own(ptr %flags, i64 %begin, i64 %end, i64 %worker) {
+  %index = add i64 %begin, 2
+  %place = getelementptr i64, ptr %flags, i64 %index
+  store i64 %worker, ptr %place
+  call void @hold(ptr %flags, i64 %begin, i64 %end, i64 %worker)
+  ret void
+}
+
 %call = type { ptr, ptr, ptr, ptr, ptr, ptr }    ; memories, dims, pool, host_call, host, times
 
 ; Copies the call's fields to memory 0, dims[0] and memories[1] behind them; answers 7.

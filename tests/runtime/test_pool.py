@@ -56,6 +56,16 @@ def test_every_task_runs_once(code, parallel, pool, count, grain):
         assert not workers[pool.threads :].any()
 
 
+def test_more_pieces_than_a_region_may_have(code, parallel, pool):
+    """Fewer that are larger take their place, each a multiple of the grain."""
+    tasks, workers = count_tasks(code, parallel, address(pool), 200_003, 1)
+    assert (tasks == 1).all()
+    assert workers.sum() == 200_003
+    ends = np.zeros(200_003, np.int64)
+    parallel(address(pool), code("cut"), ends.ctypes.data, 200_003, 1)
+    assert [*np.flatnonzero(ends)] == [*range(0, 200_003, 4)]
+
+
 def test_negative_count_is_no_task(code, parallel, pool):
     _, workers = count_tasks(code, parallel, address(pool), -5, 1)
     assert not workers.any()
@@ -92,6 +102,23 @@ def test_workers_help(code, parallel):
             wait_until(lambda flags=flags: flags[1] == 2)
             flags[0] = 1
             region.join()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_every_thread_begins_with_its_share(code, parallel, threads):
+    """The same part of every region, which lies in its core's caches."""
+    with ThreadPool(threads) as pool:
+        for _ in range(5):
+            flags = np.zeros(2 + threads, np.int64)
+            region = threading.Thread(
+                target=parallel,
+                args=(address(pool), code("hold_own"), flags.ctypes.data, threads, 1),
+            )
+            region.start()
+            wait_until(lambda flags=flags: flags[1] == threads)
+            flags[0] = 1
+            region.join()
+            assert flags[2:].tolist() == list(range(threads))
 
 
 def test_regions_after_sleep(code, parallel, pool):

@@ -1,13 +1,19 @@
 /* A pool of threads that run the parallel regions of compiled models.
  *
- * A region is so many pieces.  Whoever takes one off `left` runs it, and counts it in `done`; the
- * region is over when all are done.
+ * A region is so many pieces, of which each thread has a share.  A thread takes the pieces of its
+ * own share, one at a time, and then what is left of the others'.  The region is over when all are
+ * done.
  *
  *   caller                                       worker
  *   takes the pool, or works alone               waits for a new region: spins a while, then sleeps
- *   writes the region, sets left, counts regions takes pieces until none is left
- *   takes pieces until none is left
- *   waits until all are done
+ *   writes the region, and counts it             takes pieces until none is left
+ *   takes pieces until none is left              counts those that it did in `done`
+ *   waits until the others are done
+ *
+ * Shares keep the cores apart: where these are far from each other, a cache line takes a quarter of
+ * a microsecond from one to the other, and one counter for all pieces went back and forth for each.
+ * A share is also the same part of the work in one region as in the next, whose operands then lie
+ * in the caches of the core that made them.
  *
  * So a region never waits for a worker to wake up, nor for one that lost its CPU on the way to a
  * piece or from it: only for one that is in the middle of a piece.  Where that takes far longer
@@ -16,8 +22,9 @@
  * hundred.  Regions that are long themselves rather wait: their work is worth a worker's share.
  *
  * The region's fields are read only by who has a piece of it, and written only when all pieces of
- * the last one are done: `left` and `done` order the two.  A piece is never of a region that is
- * over, however long a worker slept before it took it.  No thread ever waits for a lock.
+ * the last one are done.  A piece is never of a region that is over, however long a worker slept
+ * before it took it: what is taken of a share stands beside the number of the region, and of one
+ * that is over all is taken.  No thread ever waits for a lock.
  */
 #define _GNU_SOURCE
 #include "tilewright_runtime.h"
@@ -54,32 +61,39 @@
 
 enum { CACHE_LINE = 64 };
 
+/* A region's number, of which the pool has no second, lies above the number of its pieces, or of
+ * those that were taken of a share. */
+enum { PIECE_BITS = 16, MOST_PIECES = (1 << PIECE_BITS) - 1 };
+
 typedef struct worker {
   pthread_t thread;
   tw_pool *pool;
   int64_t index;
   int cpu;      /* the only one it may use; -1: any but the caller's */
   bool suspect; /* the caller's note: it had a piece when the caller began to sleep */
-  _Alignas(CACHE_LINE) atomic_bool busy; /* has a piece */
-  _Atomic int64_t rest_until;            /* takes no piece before this time; 0: it may */
+  _Alignas(CACHE_LINE) _Atomic uint64_t taken; /* of its share: the last region, and how many */
+  atomic_bool busy;                            /* has pieces that are not counted yet */
+  _Atomic int64_t rest_until;                  /* takes no piece before this time; 0: it may */
 } worker;
 
 /* What different threads write at the same time lies on cache lines of its own. */
 struct tw_pool {
-  _Alignas(CACHE_LINE) _Atomic int64_t left; /* pieces that nobody has taken */
-  _Alignas(CACHE_LINE) _Atomic int64_t done; /* pieces that are done */
-  _Atomic uint32_t finished;                 /* changes when a sleeping caller shall look again */
-  atomic_bool caller_sleeps;
-
-  _Alignas(CACHE_LINE) _Atomic uint32_t regions; /* how many there were; it may wrap around */
-  _Atomic uint32_t stop;                         /* workers shall end */
-
-  _Alignas(CACHE_LINE) tw_body body; /* the region */
+  _Alignas(CACHE_LINE) _Atomic uint64_t region; /* its number, and of how many pieces it is */
+  _Atomic uint32_t regions;                     /* how many there were; it may wrap around */
+  _Atomic uint32_t stop;                        /* workers shall end */
+  tw_body body;                                 /* the region's fields */
   void *context;
-  int64_t count, grain, pieces;
+  int64_t count, grain;
 
-  _Alignas(CACHE_LINE) atomic_bool taken; /* some caller has a region here */
-  _Atomic int64_t sleepers;               /* workers asleep, or about to be */
+  _Alignas(CACHE_LINE) _Atomic uint64_t taken; /* of the caller's share */
+  int64_t due;                                 /* so many pieces workers will have done */
+
+  _Alignas(CACHE_LINE) _Atomic int64_t done; /* pieces that workers did, in all regions */
+  _Atomic int64_t awaited;                   /* a sleeping caller waits for so many; -1: none */
+  _Atomic uint32_t finished;                 /* changes when a sleeping caller shall look again */
+
+  _Alignas(CACHE_LINE) atomic_bool in_use; /* some caller has a region here */
+  _Atomic int64_t sleepers;                /* workers asleep, or about to be */
 
   int64_t threads;
   int64_t spin; /* nanoseconds to spin before sleeping */
@@ -262,15 +276,41 @@ static void run_alone(tw_body body, void *context, int64_t count, int64_t grain,
   body(context, begin, count, worker);
 }
 
-/* Takes a piece: its number, and that there is one.  The region's fields may be read from then on,
- * until the piece is counted as done. */
-static bool take_piece(tw_pool *pool, int64_t *piece) {
-  int64_t left = atomic_load_explicit(&pool->left, memory_order_relaxed);
-  while (left > 0) {
-    if (atomic_compare_exchange_weak(&pool->left, &left, left - 1)) {
-      *piece = pool->pieces - left;
+/* Where a thread is in taking pieces of a region: in which share, and how many it has seen. */
+typedef struct taker {
+  uint64_t region;
+  int64_t share, shares;
+} taker;
+
+/* The first piece of a thread's share.  The caller's, which is the first, is never empty. */
+static int64_t begin_of_share(const tw_pool *pool, uint64_t region, int64_t thread) {
+  int64_t pieces = region & MOST_PIECES;
+  return (thread * pieces + pool->threads - 1) / pool->threads;
+}
+
+/* Takes a piece of a thread's share: its number, and that there is one. */
+static bool take_of_share(tw_pool *pool, uint64_t region, int64_t thread, int64_t *piece) {
+  int64_t begin = begin_of_share(pool, region, thread);
+  uint64_t none = region & ~(uint64_t)MOST_PIECES;
+  uint64_t all = none + (uint64_t)(begin_of_share(pool, region, thread + 1) - begin);
+  _Atomic uint64_t *taken = thread == 0 ? &pool->taken : &pool->workers[thread - 1].taken;
+  uint64_t seen = atomic_load_explicit(taken, memory_order_relaxed);
+  for (;;) {
+    uint64_t now = seen < none ? none : seen; /* the share was of an earlier region */
+    if (now >= all) return false;
+    if (atomic_compare_exchange_weak(taken, &seen, now + 1)) {
+      *piece = begin + (int64_t)(now - none);
       return true;
     }
+  }
+}
+
+/* Takes a piece: its number, and that there is one.  The region's fields may be read from then on,
+ * until the piece is counted as done. */
+static bool take_piece(tw_pool *pool, taker *from, int64_t *piece) {
+  for (; from->shares < pool->threads; from->shares++) {
+    if (take_of_share(pool, from->region, from->share, piece)) return true;
+    if (++from->share == pool->threads) from->share = 0;
   }
   return false;
 }
@@ -283,15 +323,17 @@ static void run_piece(const tw_pool *pool, int64_t piece, int64_t worker) {
 
 /* In one total order, counting a region and then looking for sleepers, against a worker's counting
  * itself among them and then looking at the count: one of the two sees the other. */
-static void open_region(tw_pool *pool) {
-  atomic_store(&pool->done, 0);
-  atomic_store(&pool->left, pool->pieces);
+static uint64_t open_region(tw_pool *pool, int64_t pieces) {
+  uint64_t last = atomic_load_explicit(&pool->region, memory_order_relaxed) >> PIECE_BITS;
+  uint64_t region = (last + 1) << PIECE_BITS | (uint64_t)pieces;
+  atomic_store_explicit(&pool->region, region, memory_order_release);
   atomic_fetch_add(&pool->regions, 1);
-  int64_t sleepers = atomic_load(&pool->sleepers), useful = pool->pieces - 1;
+  int64_t sleepers = atomic_load(&pool->sleepers), useful = pieces - 1;
   if (sleepers > 0) wake(&pool->regions, useful < sleepers ? useful : sleepers);
+  return region;
 }
 
-/* Workers that have a piece now. */
+/* Workers that have pieces now. */
 static void note_suspects(tw_pool *pool) {
   for (int64_t i = 0; i < pool->threads - 1; i++) {
     worker *w = &pool->workers[i];
@@ -308,21 +350,23 @@ static void let_suspects_rest(tw_pool *pool, int64_t now, int64_t waited) {
   }
 }
 
-/* Waits for the pieces that workers have, when the caller has worked so many nanoseconds. */
-static void wait_for_others(tw_pool *pool, int64_t worked) {
+/* Waits for the pieces that workers have; the caller began its own then. */
+static void wait_for_others(tw_pool *pool, int64_t begun) {
+  if (atomic_load_explicit(&pool->done, memory_order_acquire) == pool->due) return;
+  int64_t worked = tw_now() - begun;
   spinner spin = {0};
-  do {
-    if (atomic_load_explicit(&pool->done, memory_order_acquire) == pool->pieces) return;
-  } while (spin_on(pool, &spin));
+  while (spin_on(pool, &spin)) {
+    if (atomic_load_explicit(&pool->done, memory_order_acquire) == pool->due) return;
+  }
   note_suspects(pool);
   int64_t start = tw_now();
-  atomic_store(&pool->caller_sleeps, true);
+  atomic_store(&pool->awaited, pool->due);
   for (;;) {
     uint32_t seen = atomic_load(&pool->finished);
-    if (atomic_load(&pool->done) == pool->pieces) break;
+    if (atomic_load(&pool->done) == pool->due) break;
     sleep_on(&pool->finished, seen, -1);
   }
-  atomic_store(&pool->caller_sleeps, false);
+  atomic_store(&pool->awaited, -1);
   int64_t now = tw_now(), waited = now - start;
   bool late = waited > LATE_NANOSECONDS && waited / LATE_TIMES > worked;
   if (late && pool->spin > 0) let_suspects_rest(pool, now, waited);
@@ -334,19 +378,22 @@ static void run_together(tw_pool *pool, tw_body body, void *context, int64_t cou
   pool->context = context;
   pool->count = count;
   pool->grain = grain;
-  pool->pieces = pieces;
   place_workers(pool);
-  open_region(pool);
-  int64_t start = tw_now(), own = 0;
-  for (int64_t piece; take_piece(pool, &piece); own++) run_piece(pool, piece, 0);
-  if (atomic_fetch_add(&pool->done, own) + own == pieces) return;
-  wait_for_others(pool, tw_now() - start);
+  taker from = {.region = open_region(pool, pieces)};
+  int64_t begun = tw_now(), own = 0;
+  for (int64_t piece; take_piece(pool, &from, &piece); own++) run_piece(pool, piece, 0);
+  pool->due += pieces - own;
+  wait_for_others(pool, begun);
 }
 
 void tw_parallel(tw_pool *pool, tw_body body, void *context, int64_t count, int64_t grain) {
   if (count <= 0) return;
   if (grain < 1) grain = 1;
   int64_t pieces = count / grain + (count % grain != 0);
+  if (pieces > MOST_PIECES) {
+    grain *= pieces / MOST_PIECES + 1;
+    pieces = count / grain + (count % grain != 0);
+  }
   bool nested = pool != NULL && here.pool == pool;
   if (nested || pool == NULL || pieces == 1 || pool->threads == 1 ||
       pool->forks != atomic_load_explicit(&forks, memory_order_relaxed)) {
@@ -357,11 +404,11 @@ void tw_parallel(tw_pool *pool, tw_body body, void *context, int64_t count, int6
   int64_t outer_worker = here.worker;
   here.pool = pool;
   here.worker = 0;
-  if (atomic_exchange_explicit(&pool->taken, true, memory_order_acquire)) {
+  if (atomic_exchange_explicit(&pool->in_use, true, memory_order_acquire)) {
     run_alone(body, context, count, grain, 0);
   } else {
     run_together(pool, body, context, count, grain, pieces);
-    atomic_store_explicit(&pool->taken, false, memory_order_release);
+    atomic_store_explicit(&pool->in_use, false, memory_order_release);
   }
   here.pool = outer_pool;
   here.worker = outer_worker;
@@ -386,19 +433,23 @@ static uint32_t wait_for_region(tw_pool *pool, uint32_t seen) {
   return regions;
 }
 
+static bool may_work(const worker *me) {
+  return atomic_load_explicit(&me->rest_until, memory_order_relaxed) == 0;
+}
+
 static void take_pieces(tw_pool *pool, worker *me) {
-  int64_t piece;
-  while (atomic_load_explicit(&me->rest_until, memory_order_relaxed) == 0 &&
-         take_piece(pool, &piece)) {
-    atomic_store_explicit(&me->busy, true, memory_order_relaxed);
+  taker from = {.region = atomic_load(&pool->region), .share = me->index};
+  int64_t own = 0;
+  for (int64_t piece; may_work(me) && take_piece(pool, &from, &piece); own++) {
+    if (own == 0) atomic_store_explicit(&me->busy, true, memory_order_relaxed);
     run_piece(pool, piece, me->index);
-    int64_t pieces = pool->pieces; /* not to be read once the last piece is counted */
-    atomic_store_explicit(&me->busy, false, memory_order_relaxed);
-    bool last = atomic_fetch_add(&pool->done, 1) + 1 == pieces;
-    if (last && atomic_load(&pool->caller_sleeps)) {
-      atomic_fetch_add(&pool->finished, 1);
-      wake(&pool->finished, 1);
-    }
+  }
+  if (own == 0) return;
+  atomic_store_explicit(&me->busy, false, memory_order_relaxed);
+  int64_t done = atomic_fetch_add(&pool->done, own) + own;
+  if (done == atomic_load(&pool->awaited)) {
+    atomic_fetch_add(&pool->finished, 1);
+    wake(&pool->finished, 1);
   }
 }
 
@@ -471,7 +522,7 @@ tw_pool *tw_pool_create(int64_t threads) {
   size_t bytes = sizeof(tw_pool) + (size_t)(threads - 1) * sizeof(worker);
   tw_pool *pool = aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
   if (pool == NULL) return NULL;
-  *pool = (tw_pool){.threads = threads, .forks = atomic_load(&forks), .caller_cpu = -1};
+  *pool = (tw_pool){.threads = threads, .forks = atomic_load(&forks), .caller_cpu = -1, .awaited = -1};
   /* With fewer CPUs than threads, whoever spins takes a CPU from one that has work. */
   pool->spin = threads <= find_cpus(pool) ? SPIN_NANOSECONDS : 0;
   int error = start_workers(pool);
