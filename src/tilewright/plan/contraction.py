@@ -35,6 +35,7 @@ from tilewright.plan.decoding import decoded_parts, split_parts
 from tilewright.plan.dot_products import DotProduct
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
+from tilewright.plan.prefetch_weights import prefetch_weights
 from tilewright.plan.register_tile import RegisterTile, waste
 from tilewright.plan.unit_plan import nest_with
 from tilewright.schedule.core.state import attempt
@@ -85,6 +86,8 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
         inner = _set_tile_down(s, local, inner, lanes)
     _finish_lanes(s, inner[-1:] if long else inner, tile, lanes)
     for loops in _separate_last_tile(s, outer, columns, c, tile, target):
+        if loops[0] == columns:
+            prefetch_weights(s, c, loops, target)
         parallelize(s, loops[:-1] or loops, target)
 
 

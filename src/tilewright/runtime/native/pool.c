@@ -522,7 +522,8 @@ tw_pool *tw_pool_create(int64_t threads) {
   size_t bytes = sizeof(tw_pool) + (size_t)(threads - 1) * sizeof(worker);
   tw_pool *pool = aligned_alloc(CACHE_LINE, (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
   if (pool == NULL) return NULL;
-  *pool = (tw_pool){.threads = threads, .forks = atomic_load(&forks), .caller_cpu = -1, .awaited = -1};
+  *pool = (tw_pool){.threads = threads, .forks = atomic_load(&forks), .caller_cpu = -1};
+  atomic_init(&pool->awaited, -1);
   /* With fewer CPUs than threads, whoever spins takes a CPU from one that has work. */
   pool->spin = threads <= find_cpus(pool) ? SPIN_NANOSECONDS : 0;
   int error = start_workers(pool);
