@@ -34,7 +34,7 @@ def prefetch_weights(s: Schedule, c: Contraction, outer: list[Loop], target: Tar
     if tiles < 2 or not 0 < _elements(c.buffer) <= SOON * (static_size(c.extent(c.vector)) or 0):
         return
     count = static_size(columns.extent) or 1
-    lines = _bytes(weight) // count // LINE
+    lines = max(1, _bytes(weight) // count // LINE)
     found = _place(columns, weight, lines)
     if count == 1 or found is None:
         return
