@@ -7,7 +7,6 @@ import pty
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 
 import numpy as np
@@ -502,69 +501,6 @@ def test_control_c(model):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, b"", b"")
-
-
-@pytest.mark.parametrize("error, told", [("SIGINT", ["interrupted"]), ("SIGUSR1", ["told", "end"])])
-def test_control_c_in_a_callback(error, told):
-    """Where Python drops exceptions."""
-    text = f"""
-        import os, signal, sys, time, weakref
-        from tilewright.cli.interrupt import interrupts_kept
-
-        class Thing:
-            pass
-
-        def callback(_):
-            os.kill(os.getpid(), signal.{error})
-            time.sleep(0.01)
-
-        def other(*_):
-            raise ValueError
-
-        signal.signal(signal.SIGUSR1, other)
-        sys.unraisablehook = lambda _: print("told")
-        try:
-            with interrupts_kept():
-                thing = Thing()
-                reference = weakref.ref(thing, callback)
-                del thing
-                time.sleep(20 if "{error}" == "SIGINT" else 0)
-                print("end")
-        except KeyboardInterrupt:
-            print("interrupted")
-        """
-    command = [sys.executable, "-c", textwrap.dedent(text)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
-    assert (done.stdout.split(), done.stderr) == (told, "")
-
-
-@pytest.mark.parametrize(
-    "handler, told", [("default_int_handler", ["dropped", "seen"]), ("SIG_IGN", ["end"])]
-)
-def test_control_c_that_somebody_drops(handler, told):
-    """It comes again, until it is seen; and never where it is ignored."""
-    text = f"""
-        import os, signal, time
-        from tilewright.cli import interrupt
-
-        signal.signal(signal.SIGINT, signal.{handler})
-        interrupt.AGAIN = 0.1
-        try:
-            with interrupt.interrupts_kept():
-                try:
-                    os.kill(os.getpid(), signal.SIGINT)
-                    time.sleep(0.2)
-                except KeyboardInterrupt:
-                    print("dropped")
-                    time.sleep(20)
-                print("end")
-        except KeyboardInterrupt:
-            print("seen")
-            time.sleep(0.3)
-        """
-    command = [sys.executable, "-c", textwrap.dedent(text)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
-    assert (done.stdout.split(), done.stderr) == (told, "")
 
 
 def test_a_reader_that_has_seen_enough(model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,12 +16,15 @@ AGAIN = 2.0  # seconds: what is open has been closed by then
 def interrupts_kept() -> Iterator[None]:
     """Raises KeyboardInterrupt within for Ctrl-C, again and again until it is seen here: Python
     drops exceptions that are raised in a finalizer or in a weak reference's callback, and a library
-    may drop one as well. Where Ctrl-C is ignored, as behind nohup, it stays so."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    may drop one as well. Where Ctrl-C is ignored, as behind nohup, it stays so; to other threads
+    than the main one it never comes."""
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if before is not signal.default_int_handler or not is_main:
         yield
         return
     signal.signal(signal.SIGINT, _interrupt)
-    signal.signal(signal.SIGALRM, _interrupt)
+    alarm = signal.signal(signal.SIGALRM, _interrupt)
     tell = sys.unraisablehook
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
@@ -34,6 +38,9 @@ def interrupts_kept() -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = tell
+        signal.signal(signal.SIGALRM, alarm)
+        signal.signal(signal.SIGINT, before)
 
 
 def _interrupt(*_: object) -> None:

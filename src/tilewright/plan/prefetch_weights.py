@@ -18,7 +18,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
-SOON = 1024  # rows: where more of them use a weight, it may come late
+SOON = 1024  # rows: where more of them are users of a weight, it may come late
 AT_ONCE = 8  # lines: of more some would wait for others
 SPREAD = 4  # lines for which there is one place in the code, where there are steps enough
 
@@ -30,13 +30,14 @@ def prefetch_weights(s: Schedule, c: Contraction, outer: list[Loop], target: Tar
     weight, near = c.weight.buffer, near_cache(target)
     if c.grouped or weight not in s.kernel.inputs or _bytes(weight) <= near // 2:
         return
-    tiles = math.prod(static_size(loop.extent) or 0 for loop in rows)
-    if tiles < 2 or not 0 < _elements(c.buffer) <= SOON * (static_size(c.extent(c.vector)) or 0):
-        return
     count = static_size(columns.extent) or 1
+    tiles = math.prod(static_size(loop.extent) or 0 for loop in rows)
+    users = _elements(c.buffer) // (static_size(c.extent(c.vector)) or 1)
+    if count < 2 or tiles < 2 or not 0 < users <= SOON:
+        return
     lines = max(1, _bytes(weight) // count // LINE)
     found = _place(columns, weight, lines)
-    if count == 1 or found is None:
+    if found is None:
         return
     at, steps = found
     before = s.moment
