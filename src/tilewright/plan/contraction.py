@@ -33,10 +33,11 @@ from tilewright.plan.contraction_roles import (
 )
 from tilewright.plan.decoding import decoded_parts, split_parts
 from tilewright.plan.dot_products import DotProduct
-from tilewright.plan.elementwise import block_factor
+from tilewright.plan.elementwise import block_factor, schedule_nest
 from tilewright.plan.parallelize import parallelize
 from tilewright.plan.prefetch_weights import prefetch_weights
-from tilewright.plan.register_tile import RegisterTile, waste
+from tilewright.plan.register_tile import RegisterTile
+from tilewright.plan.share_rows import share_rows
 from tilewright.plan.unit_plan import nest_with
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
@@ -64,23 +65,26 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     assert vector is not None
     tile = tile_of(c, target)
     others = [x for x in loops_of(s, out) if x not in (vector, row)]
-    if row is not None:
-        pieces, row = _cut_rows_for_cores(s, row, [vector, *others], tile, lanes, target)
-        others = [*pieces, *others]
+    shared = share_rows(s, c, axes, others, tile, target)
+    if shared is not None:
+        others, row = [shared.pieces, *shared.others], shared.row
     if c.overlaps(target):
         outer, inner = _tile_row_of_data(s, vector, row, others, tile, lanes)
     else:
         outer, inner = _tile_result_loops(s, vector, row, others, tile, lanes)
+    pieces, cut = [] if shared is None else [shared.pieces], outer
+    outer = [x for x in outer if x not in pieces]
     columns = outer[0]
     if _is_written_by_rows(s, c, outer, out, tile, target):
         outer = [*outer[1:], columns]
-        s.reorder(*outer)
+    if cut != [*pieces, *outer]:
+        s.reorder(*pieces, *outer)
     local = s.compute_at(acc, outer[-1])
     if columns == outer[0] and row is not None:
         _pack_columns(s, c, outer, tile, target)
     local = _schedule_tile(s, local, c, tile, lanes, blocks)
     if columns == outer[0] and not c.overlaps(target):
-        _pad_by_blocks(s, c, columns, target)
+        _pad_by_blocks(s, c, pieces, columns, target)
     long = _is_long(s, inner)
     if long:
         inner = _set_tile_down(s, local, inner, lanes)
@@ -88,10 +92,16 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     for loops in _separate_last_tile(s, outer, columns, c, tile, target):
         if loops[0] == columns:
             prefetch_weights(s, c, loops, target)
-        parallelize(s, loops[:-1] or loops, target)
+        if not pieces:
+            parallelize(s, loops[:-1] or loops, target)
+    if shared is not None:
+        parallelize(s, [shared.pieces, *outer[:-1]], target)
+    _schedule_copy(s, c, None if shared is None else shared.axis, target)
 
 
-def _pad_by_blocks(s: Schedule, c: Contraction, columns: Loop, target: Target) -> None:
+def _pad_by_blocks(
+    s: Schedule, c: Contraction, pieces: list[Loop], columns: Loop, target: Target
+) -> None:
     """Makes the padded copy of data that vectors run along, as in depthwise convolutions, for one
     block of columns after the other: it stays in the nearest caches, and cores that share the
     blocks, if each has enough of them, join once."""
@@ -99,7 +109,7 @@ def _pad_by_blocks(s: Schedule, c: Contraction, columns: Loop, target: Target) -
     along = any(c.axis_var(c.vector) in variables(i) for i in c.data.indices)
     if not along or buffer not in set(s.allocations()) or not isinstance(blocks, int):
         return
-    if blocks == 1 or (blocks % target.cores and blocks < target.tasks):
+    if blocks == 1 or (not pieces and blocks % target.cores and blocks < target.tasks):
         return
     nest = nest_with(s, buffer)
     for loop in nest.axes:
@@ -113,6 +123,14 @@ def _pad_by_blocks(s: Schedule, c: Contraction, columns: Loop, target: Target) -
         except ScheduleError:
             s.back_to(before)
         return
+
+
+def _schedule_copy(s: Schedule, c: Contraction, axis: int | None, target: Target) -> None:
+    """Shares a padded copy of the data among the cores as those who read it share its rows; in the
+    order of memory, by channels, where they share columns."""
+    stmt = nest_with(s, c.data.buffer).stmt if c.data.buffer in set(s.allocations()) else None
+    if isinstance(stmt, For) and any(stmt is x for x in s.kernel.body):
+        schedule_nest(s, stmt, target, share=True, first=axis)
 
 
 def _pack_columns(
@@ -217,36 +235,6 @@ def _of_total(c: Contraction, total: Nest) -> Contraction:
         vector=axes.index(read.indices[c.vector]),
         row=None if row is None else axes.index(row),
     )
-
-
-def _cut_rows_for_cores(
-    s: Schedule,
-    row: Loop,
-    around: list[Loop],
-    tile: RegisterTile,
-    lanes: int,
-    target: Target,
-) -> tuple[list[Loop], Loop]:
-    """Equal pieces of the rows, where the loops around them have none for every core, so that cores
-    have as many; and the loop within a piece. Tiles of a piece may overlap, those of different ones
-    may not."""
-    rows = static_size(s.for_(row).extent)
-    vector, *others = (static_size(s.for_(loop).extent) for loop in around)
-    if rows is None or vector is None or None in others:
-        return [], row
-    blocks = -(-vector // (tile.vectors * lanes)) * math.prod(n or 1 for n in others)
-    if blocks >= target.cores:
-        return [], row
-    counts = range(target.tasks // blocks, 1, -1)
-    whole = [
-        n for n in counts
-        if rows % n == 0 and n * blocks % target.cores == 0 and rows // n >= tile.rows
-    ]  # fmt: skip
-    if not whole:
-        return [], row
-    pieces = min(whole, key=lambda n: waste(rows // n, tile.rows))
-    piece, inside = s.split(row, rows // pieces)
-    return [piece], inside
 
 
 def accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:

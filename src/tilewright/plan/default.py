@@ -34,7 +34,7 @@ from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction import schedule_contraction
 from tilewright.plan.contraction_roles import find_contraction
-from tilewright.plan.elementwise import schedule_nest
+from tilewright.plan.elementwise import axis_behind_blocks, schedule_nest
 from tilewright.plan.fused_axes import fuse_rows
 from tilewright.plan.reduction import schedule_reductions, schedule_update
 from tilewright.plan.row_blocks import find_chain, schedule_chain
@@ -211,7 +211,9 @@ def schedule_remaining(s: Schedule, target: Target) -> str:
         done |= {x.var.name for x in walk_statements((stmt,)) if isinstance(x, For)}
         try:
             if _is_perfect(stmt):
-                schedule_nest(s, stmt, target, share=any(stmt is x for x in s.kernel.body))
+                share = any(stmt is x for x in s.kernel.body)
+                first = axis_behind_blocks(nest) if (nest := nest_of(stmt)) else None
+                schedule_nest(s, stmt, target, share=share, first=first)
             else:
                 schedule_update(s, stmt, target)
         except ScheduleError as refusal:

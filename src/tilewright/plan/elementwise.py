@@ -41,11 +41,16 @@ from tilewright.target.target import Target
 SHORT = 16  # a run of fewer elements is no better than reads at any places
 
 
-def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> None:
-    """Arranges, vectorizes and (with `share`) parallelizes one perfect nest."""
+def schedule_nest(
+    s: Schedule, stmt: For, target: Target, *, share: bool, first: int | None = None
+) -> None:
+    """Arranges, vectorizes and (with `share`) parallelizes one perfect nest, in pieces of the axis
+    `first` of what it writes."""
     nest = nest_of(stmt)
     assert nest is not None
     loops = arrange(s, nest)
+    if share and first is not None:
+        loops = cut_axis_for_cores(s, loops, first, target)
     least = target.tasks if share and target.cores > 1 else 1
     around, parts = cut_last_block(s, loops)
     few = share and iterations(s, around) < least
@@ -211,6 +216,44 @@ def _contiguous(s: Schedule, outer: Loop, inner: Loop) -> bool:
             if a is None or b is None or a != b * extent:
                 return False
     return True
+
+
+# ---------------------------------------------------------------- cores
+
+
+def axis_behind_blocks(nest: Nest) -> int | None:
+    """The axis of what a nest writes that lies within each block of channels: the rows of a
+    picture, which cores share so that all its neighbours read what they have written themselves.
+    None where there are no blocks."""
+    indices = nest.store.indices
+    for axis in nest.axes:
+        if block_factor(indices[-1:], axis.var) is None:
+            continue
+        outer = next((p for p, i in enumerate(indices[:-1]) if axis.var in variables(i)), None)
+        if outer is not None and outer + 2 < len(indices):
+            return outer + 1
+    return None
+
+
+def cut_axis_for_cores(s: Schedule, loops: list[Loop], axis: int, target: Target) -> list[Loop]:
+    """Cuts the loop over an axis of what a nest writes into equal pieces, which go first."""
+    nest = nest_of(s.for_(loops[0]))
+    at = None if nest is None else nest.store.indices[axis]
+    loop = next((x for x in loops if x.var == at), None)
+    extent = None if loop is None else s.for_(loop).extent
+    if loop is None or not isinstance(extent, int) or target.cores == 1:
+        return loops
+    counts = range(target.cores, target.tasks + 1)
+    pieces = next((n for n in counts if extent % n == 0), None)
+    if pieces is None:
+        return loops
+    before = s.moment
+    outer, inner = s.split(loop, extent // pieces)
+    order = [outer, *(inner if x == loop else x for x in loops)]
+    if attempt(s.reorder, *order):
+        return order
+    s.back_to(before)
+    return loops
 
 
 # ---------------------------------------------------------------- transpositions

@@ -25,8 +25,10 @@ from tilewright.lower.lane_values import NEAR
 from tilewright.plan.contraction import schedule_inner_contraction
 from tilewright.plan.elementwise import (
     arrange,
+    axis_behind_blocks,
     block_factor,
     collapse,
+    cut_axis_for_cores,
     lanes_of,
     vectorize_innermost,
 )
@@ -49,7 +51,10 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
     masters = [n for n in nests(s.kernel.body) if n.buffer in s.kernel.outputs]
     if len(masters) != 1 or not isinstance(masters[0].stmt, For):
         return
+    first = axis_behind_blocks(masters[0])
     loops = arrange(s, masters[0])
+    if first is not None:
+        loops = cut_axis_for_cores(s, loops, first, target)
     vector = _vector_loop(s, loops, target)
     for nest in [n for n in nests(s.kernel.body) if n.update is not None]:
         _arrange_blocks(s, nest)
