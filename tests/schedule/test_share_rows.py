@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_models import model, node
@@ -150,3 +151,28 @@ def test_results_are_the_same(height, width, channels, window, stride, cores, ap
     wanted = tilewright.compile(graph, target=cpu.host(1))(x)
     found = tilewright.compile(graph, target=cpu.host(cores))(x)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "op, inputs, attributes",
+    [
+        ("InstanceNormalization", ["c", "s", "s"], {}),
+        ("Softmax", ["c"], {"axis": 2}),
+        ("LpNormalization", ["c"], {"axis": 2}),
+    ],
+)
+def test_what_goes_over_all_rows_is_shared_by_channels(op: str, inputs: list, attributes: dict):
+    """Statistics of a channel are computed where they are used, by each core for its channels."""
+    graph = import_model(
+        model(
+            [
+                node("Conv", ["x", "w"], ["c"], **WINDOW),
+                node(op, inputs, ["y"], **attributes),
+            ],
+            {"x": (1, 3, 24, 24)},
+            constants={"w": np.ones((32, 3, 3, 3), "f"), "s": np.ones(32, "f")},
+        )
+    )
+    kernel = scheduled(graph)[-1]
+    loops = [x for x in kernel.body if isinstance(x, For)]
+    assert [x.kind for x in loops] == [LoopKind.PARALLEL], str(kernel)

@@ -51,7 +51,7 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
     masters = [n for n in nests(s.kernel.body) if n.buffer in s.kernel.outputs]
     if len(masters) != 1 or not isinstance(masters[0].stmt, For):
         return
-    first = axis_behind_blocks(masters[0])
+    first = _axis_of_windows(s, masters[0])
     loops = arrange(s, masters[0])
     if first is not None:
         loops = cut_axis_for_cores(s, loops, first, target)
@@ -66,6 +66,22 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
         schedule_update(s, stmt, target)
     outer = [loop for loop in loops if loop not in vector] + vector[:-1]
     parallelize(s, [loop for loop in outer if _exists(s, loop)], target)
+
+
+def _axis_of_windows(s: Schedule, master: Nest) -> int | None:
+    """The axis of the result that cores share first, if it has blocks, and no reduction goes over
+    all of that axis, as statistics of a channel do."""
+    axis = axis_behind_blocks(master)
+    if axis is None:
+        return None
+    moving = variables(master.store.indices[axis])
+    reads = [x for w in master.writes for x in loads(w)]
+    for nest in nests(s.kernel.body):
+        own = [x for x in reads if x.buffer == nest.buffer]
+        along = all(any(moving & variables(i) for i in x.indices) for x in own)
+        if nest.update is not None and not (own and along):
+            return None
+    return axis
 
 
 def _arrange_blocks(s: Schedule, nest: Nest) -> None:
