@@ -44,6 +44,7 @@ from tilewright.cli.layout import make_console
 from tilewright.cli.listing import Json, Threads
 from tilewright.cli.measure import costliest, measure, step_rows
 from tilewright.cli.output import explain_output_error, fail, file_for, prepare_output, put, say
+from tilewright.cli.placement import placement_json, placement_lines, sizes_of
 from tilewright.cli.progress import Progress
 from tilewright.cli.report import (
     Files,
@@ -223,14 +224,18 @@ def run(
     if written.wanted:
         time_and_write(written, module, arrays, session)
     rows = [show.result_json(t, results[t.name], files.get(t.name)) for t in module.outputs]
+    sizes = sizes_of(module, arrays)
     if json:
         found = {"model": str(model), **session.facts(module), "nanoseconds": spent}
+        found |= placement_json(module, sizes)
         found |= {"outputs": rows, "report": file_json(report), "trace": file_json(trace)}
         put(show.to_json(found | ({"check": show.report_json(checked)} if checked else {})))
     else:
         put(show.results_table(rows, make_console().width))
         for line in show.report_lines(checked) if checked else []:
             say(line)
+        for line in placement_lines(module, sizes, session.request):
+            session.say(line)
     if checked is not None and not checked.agrees:
         raise typer.Exit(FAILED)
 
@@ -382,7 +387,8 @@ def explain(
         put(show.to_json(facts | {"steps": [show.step_json(r) for r in shown]}))
         return
     put(show.steps_table(rows, make_console().width, worst))
-    for line in [show.limits_line(limits), *show.host_lines(rows)]:
+    lines = placement_lines(module, sizes_of(module, arrays), session.request)
+    for line in [show.limits_line(limits), *show.host_lines(rows), *lines]:
         say(line)
 
 
