@@ -44,42 +44,55 @@ def share_rows(
     tile: RegisterTile,
     target: Target,
 ) -> SharedRows | None:
-    """Cuts a loop of a contraction's result, the outermost of the `others` or the row, into equal
-    pieces for the cores; None where they share columns instead. `axes` are the loops over the
-    axes of the sums."""
+    """Cuts a loop of a contraction's result, one of the `others` or the row, into equal pieces for
+    the cores; None where they share columns instead. `axes` are the loops over the axes of the
+    sums."""
     row = None if c.row is None else axes[c.row]
     columns = static_size(c.extent(c.vector))
     if target.cores == 1 or row is None or columns is None:
         return None
-    sizes = {x: static_size(s.for_(x).extent) for x in (row, *others)}
-    if None in sizes.values():
+    sizes = {x: static_size(s.for_(x).extent) or 0 for x in (*others, row)}
+    if 0 in sizes.values():
         return None
-    axis = next((x for x in others if sizes[x] != 1), row)
     blocks = -(-columns // (tile.vectors * c.lanes(target)))
-    if _is_divided(c, axes, axis):
-        most = target.cores if axis != row or not _stays_near(c, target) else target.tasks
-    else:
-        axis, blocks = row, blocks * math.prod(sizes[x] or 0 for x in others)
-        most = target.tasks // blocks if 0 < blocks < target.cores else 1
-    extent = sizes[axis] or 1
-    if axis == row:  # tiles of a piece may overlap, those of two may not
-        most = min(most, extent // tile.rows)
-    counts = [n for n in range(2, most + 1) if extent % n == 0 and _is_even(n * blocks, target)]
-    if not counts:
+    divided = [x for x in sizes if sizes[x] != 1 and _is_divided(c, axes, x)]
+    counts = {x: _counts(sizes[x], blocks, c, tile if x == row else None, target) for x in divided}
+    axis = next((x for x in divided if counts[x]), None)
+    if axis is None:
+        around = blocks * math.prod(sizes[x] for x in others)
+        if around >= target.cores:
+            return None
+        axis, counts = row, {row: _counts(sizes[row], around, c, tile, target)}
+    if not counts[axis]:
         return None
-    if axis == row:
-        count = min(counts, key=lambda n: (waste(extent // n, tile.rows), n < target.cores, -n))
-    else:
-        count = max(counts)
     read = _axis_of_data(c, axes, axis)
-    pieces, inside = s.split(axis, extent // count)
+    pieces, inside = s.split(axis, sizes[axis] // counts[axis][0])
     rest = [inside if x == axis else x for x in others]
     return SharedRows(pieces, rest, inside if axis == row else row, read)
 
 
-def _stays_near(c: Contraction, target: Target) -> bool:
-    """Whether the weights stay in the near caches from one piece of the rows to the next."""
-    return 2 * _bytes(c.weight.buffer) <= near_cache(target)
+def _counts(
+    extent: int, blocks: int, c: Contraction, tile: RegisterTile | None, target: Target
+) -> list[int]:
+    """The numbers of equal pieces that give all cores as much to do, if `blocks` of columns go with
+    each piece; the best first. Rows of a `tile` are whole ones, for tiles of a piece may overlap,
+    those of two may not; where weights stay near, there may be more pieces than cores, for there is
+    nothing else that one core could take from another. Windows of columns copy a halo for each."""
+    windows = c.axis_var(c.vector) in variables_of(c.data)
+    near = 2 * _bytes(c.weight.buffer) <= near_cache(target)
+    most = target.tasks if tile is not None and near and not windows else target.cores
+    least = 1 if tile is None else tile.rows
+    found = [
+        n for n in range(2, min(most, extent // least) + 1)
+        if extent % n == 0 and _is_even(n * blocks, target)
+    ]  # fmt: skip
+    if tile is None:
+        return found[::-1]
+
+    def order(n: int) -> tuple[float, bool, int]:
+        return waste(extent // n, tile.rows), n % target.cores != 0, abs(n * blocks - target.tasks)
+
+    return sorted(found, key=order)
 
 
 def _is_divided(c: Contraction, axes: list[Loop | None], axis: Loop) -> bool:
