@@ -30,7 +30,6 @@ def said(result) -> list[str]:
 def quantise(tmp_path_factory):
     """The digits with scales of any size, and with powers of two."""
 
-
     folder = tmp_path_factory.mktemp("models")
     found = {}
     for scheme in ("int8", "pow2"):
