@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import tilewright as tw
 from tilewright.cli.main import app
-from tilewright.runtime.placement import DeviceWork, Placement, find_placement
+from tilewright.runtime.device_work import DeviceWork, DividedWork, divided_work
 from tilewright.targets import cpu
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
@@ -85,6 +85,17 @@ def test_a_host_alone_says_nothing(tilewright):
     assert said(tilewright("run", MODEL, *CHIP, "-q")) == []
 
 
+def test_a_processor_is_no_chip(tilewright):
+    """Whatever it is called, alone and beside a chip, which comes first."""
+    assert said(tilewright("run", MODEL, "--target", "avx2")) == []
+    both = ["--target", "avx2", "--target", "gemmini"]
+    (chip, *_) = said(tilewright("run", MODEL, *both))
+    assert chip.startswith("gemmini runs none of ")
+    _, out, _ = tilewright("run", MODEL, *both, "--json")
+    devices = [(d["device"], d["cycles"]) for d in json.loads(out)["devices"]]
+    assert devices == [("gemmini", 0), ("avx2", None)]
+
+
 def test_sizes_that_were_given_are_those_that_are_proposed(tilewright, tmp_path):
     images = np.zeros((3, 1, 8, 8), np.float32)
     np.save(tmp_path / "images.npy", images)
@@ -93,13 +104,13 @@ def test_sizes_that_were_given_are_those_that_are_proposed(tilewright, tmp_path)
 
 
 def test_a_share_of_nothing():
-    work = (DeviceWork("npu", 0), DeviceWork("host", 2))
-    assert Placement(work, ()).share("npu") == 0
+    work = (DeviceWork("npu", is_chip=True), DeviceWork("host", kernels=2))
+    assert DividedWork(work, ()).share("npu") == 0
 
 
 def test_operations_of_sizes_known_late():
     module = tw.compile(MODEL, target=cpu.host(1))
-    work = [find_placement(module.program, {"batch": n}).work for n in (1, 4)]
+    work = [divided_work(module.program, {"batch": n}).work for n in (1, 4)]
     (one,), (four,) = work
     assert one.kernels == four.kernels
     assert four.operations == 4 * one.operations

@@ -13,64 +13,62 @@ from onnx import numpy_helper
 from tilewright.base.words import nanoseconds
 from tilewright.cli.find_target import find_description
 from tilewright.cli.session import Request
+from tilewright.frontends.onnx.load import load_model
 from tilewright.options import HALF_EVEN
 from tilewright.plan.units import units
+from tilewright.runtime.device_work import DeviceWork, DividedWork, divided_work
 from tilewright.runtime.module import Module
-from tilewright.runtime.placement import HOST, DeviceWork, Placement, find_placement
+from tilewright.runtime.shapes import solve
 
 MUCH = 0.5  # of the operations: where chips run more than that, nothing is suggested
 
 
-def sizes_of(module: Module, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The sizes that a module's symbols have for these inputs, the least where none says."""
-    sizes: dict[str, int] = {s.name: max(1, s.lower) for s in module.symbols}
-    for tensor in module.inputs:
-        named = zip(tensor.shape, arrays[tensor.name].shape, strict=True)
-        sizes |= {d: n for d, n in named if isinstance(d, str)}
-    return sizes
+def sizes_of(module: Module, arrays: Mapping[str, np.ndarray]) -> Mapping[str, int]:
+    """The sizes that a module's symbols have for these inputs."""
+    return solve(module.program.host, [arrays[t.name].shape for t in module.inputs]).symbols
 
 
 def placement_lines(module: Module, sizes: Mapping[str, int], request: Request) -> list[str]:
     """A sentence for each chip, and what would help; none where there are no chips."""
-    placement = find_placement(module.program, sizes)
-    chips = [w for w in placement.work if w.device != HOST]
-    kernels = sum(w.kernels for w in placement.work)
-    lines = [_line(w, kernels, placement) for w in chips]
-    if chips and sum(placement.share(w.device) for w in chips) < MUCH:
+    found = divided_work(module.program, sizes)
+    chips = [w for w in found.work if w.is_chip]
+    kernels = sum(w.kernels for w in found.work)
+    lines = [_line(w, kernels, found) for w in chips]
+    if chips and sum(found.share(w.device) for w in chips) < MUCH:
         lines += [f"hint: {text}" for text in _help(request, module, sizes)]
     return lines
 
 
-def _line(work: DeviceWork, kernels: int, placement: Placement) -> str:
+def _line(work: DeviceWork, kernels: int, found: DividedWork) -> str:
     """Returns "vta runs 5 of 7 kernels, 96% of the operations, in 4,551 cycles (45.5 µs)"; where
     that is little, with why it does not run the largest of the others."""
-    runs, share = f"none of {kernels} kernels", placement.share(work.device)
+    runs, share = f"none of {kernels} kernels", found.share(work.device)
     if work.kernels:
         spent = f"{work.cycles:,} cycles ({nanoseconds(work.nanoseconds)})"
         of_all = (
             f"{work.kernels} of {kernels} kernels, {math.floor(100 * share)}% of the operations"
         )
         runs = f"{of_all}, in {spent}"
-    refused = next((r for r in placement.refusals if r.device == work.device), None)
+    refused = next((r for r in found.refusals if r.device == work.device), None)
     if refused is None or share >= MUCH:
         return f"{work.device} runs {runs}"
     return f"{work.device} runs {runs}; it refuses {refused.kernel}: {refused.why}"
 
 
 def placement_json(module: Module, sizes: Mapping[str, int]) -> dict[str, Any]:
-    placement = find_placement(module.program, sizes)
+    found = divided_work(module.program, sizes)
     return {
         "devices": [
             {
                 "device": w.device,
                 "kernels": w.kernels,
                 "operations": w.operations,
-                "cycles": None if w.device == HOST else w.cycles,
-                "device_nanoseconds": None if w.device == HOST else w.nanoseconds,
+                "cycles": w.cycles if w.is_chip else None,
+                "device_nanoseconds": w.nanoseconds if w.is_chip else None,
             }
-            for w in placement.work
+            for w in found.work
         ],
-        "refused": [f"{r.kernel} on {r.device}: {r.why}" for r in placement.refusals],
+        "refused": [f"{r.kernel} on {r.device}: {r.why}" for r in found.refusals],
     }
 
 
@@ -83,7 +81,7 @@ def _help(request: Request, module: Module, sizes: Mapping[str, int]) -> list[st
         return [f"chips want sizes that are numbers: {options}"]
     if not any(_multiplies_integers(name) for name in request.targets):
         return []
-    graph = onnx.load(request.model, load_external_data=False).graph
+    graph = load_model(request.model).proto.graph
     if not any("Quantize" in n.op_type or "QLinear" in n.op_type for n in graph.node):
         example = f"tilewright quantize {request.model} --scheme pow2 --calibrate DATA.npz"
         return [f"a chip that multiplies integers wants a quantised model: {example}"]
