@@ -303,6 +303,11 @@ def static_size(extent: Dim) -> int | None:
     return extent if isinstance(extent, int) else None
 
 
+def size_of(buffer: Buffer) -> int:
+    """The bytes of a buffer; 0 where they are known late."""
+    return math.prod(static_size(n) or 0 for n in buffer.shape) * buffer.dtype.bytes
+
+
 def window_rows(c: Contraction) -> set[Var]:
     """Reductions over what is around an element of the data, along axes that no tile is cut from:
     the rows of a window, of whose columns a tile has several."""
@@ -354,7 +359,7 @@ def few_terms(c: Contraction, target: Target) -> bool:
     if not 0 < depth <= FEW_OF_MANY:
         return False
     size = c.buffer.dtype.bytes
-    result = math.prod(static_size(n) or 0 for n in c.buffer.shape) * size
+    result = size_of(c.buffer)
     weights = depth * (static_size(c.extent(c.vector)) or 0) * size
     near = near_cache(target)
     return depth <= FEW or result > near >= 2 * weights

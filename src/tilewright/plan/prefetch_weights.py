@@ -11,7 +11,7 @@ import math
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import For, LoopKind, loads
-from tilewright.plan.contraction_roles import Contraction, near_cache, static_size
+from tilewright.plan.contraction_roles import Contraction, near_cache, size_of, static_size
 from tilewright.plan.parallelize import inner_loops
 from tilewright.schedule.primitives.hints import LINE
 from tilewright.schedule.schedule import Schedule
@@ -28,14 +28,15 @@ def prefetch_weights(s: Schedule, c: Contraction, outer: list[Loop], target: Tar
     the near caches do not hold: some lines in each of the steps of this one."""
     columns, *rows = (s.for_(loop) for loop in outer)
     weight, near = c.weight.buffer, near_cache(target)
-    if c.grouped or weight not in s.kernel.inputs or _bytes(weight) <= near // 2:
+    if c.grouped or weight not in s.kernel.inputs or size_of(weight) <= near // 2:
         return
     count = static_size(columns.extent) or 1
     tiles = math.prod(static_size(loop.extent) or 0 for loop in rows)
-    users = _elements(c.buffer) // (static_size(c.extent(c.vector)) or 1)
+    elements = size_of(c.buffer) // c.buffer.dtype.bytes
+    users = elements // (static_size(c.extent(c.vector)) or 1)
     if count < 2 or tiles < 2 or not 0 < users <= SOON:
         return
-    lines = max(1, _bytes(weight) // count // LINE)
+    lines = max(1, size_of(weight) // count // LINE)
     found = _place(columns, weight, lines)
     if found is None:
         return
@@ -71,12 +72,3 @@ def _every(loop: For, most: int) -> int:
     """The largest divisor of a loop's extent, up to so many."""
     assert isinstance(loop.extent, int)
     return max((n for n in range(1, most + 1) if loop.extent % n == 0), default=1)
-
-
-def _elements(buffer: Buffer) -> int:
-    """How many elements a buffer has; 0 if that is not known."""
-    return math.prod(static_size(n) or 0 for n in buffer.shape)
-
-
-def _bytes(buffer: Buffer) -> int:
-    return _elements(buffer) * buffer.dtype.bytes

@@ -11,9 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.ir.expr import Buffer
 from tilewright.ir.substitute import variables
-from tilewright.plan.contraction_roles import Contraction, near_cache, static_size, variables_of
+from tilewright.plan.contraction_roles import (
+    Contraction,
+    near_cache,
+    size_of,
+    static_size,
+    variables_of,
+)
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.register_tile import RegisterTile, waste
 from tilewright.schedule.schedule import Schedule
@@ -79,7 +84,7 @@ def _counts(
     those of two may not; where weights stay near, there may be more pieces than cores, for there is
     nothing else that one core could take from another. Windows of columns copy a halo for each."""
     windows = c.axis_var(c.vector) in variables_of(c.data)
-    near = 2 * _bytes(c.weight.buffer) <= near_cache(target)
+    near = 2 * size_of(c.weight.buffer) <= near_cache(target)
     most = target.tasks if tile is not None and near and not windows else target.cores
     least = 1 if tile is None else tile.rows
     found = [
@@ -104,7 +109,7 @@ def _is_divided(c: Contraction, axes: list[Loop | None], axis: Loop) -> bool:
     if var in variables_of(c.weight):
         return True
     packed = block_factor(c.weight.indices, c.axis_var(c.vector)) is not None
-    return _bytes(c.data.buffer) * (WRITTEN_ELSEWHERE if packed else 1) >= _bytes(c.weight.buffer)
+    return size_of(c.data.buffer) * (WRITTEN_ELSEWHERE if packed else 1) >= size_of(c.weight.buffer)
 
 
 def _axis_of_data(c: Contraction, axes: list[Loop | None], axis: Loop) -> int | None:
@@ -116,8 +121,3 @@ def _axis_of_data(c: Contraction, axes: list[Loop | None], axis: Loop) -> int | 
 def _is_even(pieces: int, target: Target) -> bool:
     """Whether no core gets much more of so many pieces than the others."""
     return -(-pieces // target.cores) * target.cores <= UNEVEN * pieces
-
-
-def _bytes(buffer: Buffer) -> int:
-    """The size of a buffer, 0 where that is known late."""
-    return math.prod(static_size(n) or 0 for n in buffer.shape) * buffer.dtype.bytes
