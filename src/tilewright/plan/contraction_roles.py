@@ -57,6 +57,7 @@ class Contraction:
     total: Nest | None = None  # what adds up these sums, of blocks
     in_rows: bool = False  # weights lie row by row, and no tile may reach beyond their ends
     variant: Variant | None = None  # what it is scheduled for, of those that there are
+    row_step: int | None = None  # elements of the data from a row to the next, as they lie
 
     @property
     def buffer(self) -> Buffer:
@@ -274,7 +275,10 @@ def roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Co
     assert isinstance(var, Var)
     if packed and position_of(weight, var, nest.buffer.shape[vector]) is None:
         return None
-    return Contraction(nest, vector, rows[-1] if rows else None, data, weight)
+    row = rows[-1] if rows else None
+    index = None if row is None or packed else nest.store.indices[row]
+    step = stride(data.buffer, data.indices, index, s.simplifier) if isinstance(index, Var) else None
+    return Contraction(nest, vector, row, data, weight, row_step=step)
 
 
 def _is_indirect(read: Load) -> bool:
@@ -385,6 +389,7 @@ def _without_collisions(c: Contraction, tile: RegisterTile, target: Target) -> R
     more than a quarter of the places that the first cache has for them."""
     last = len(c.buffer.shape) - 1
     columns = static_size(c.extent(c.vector))
+    tile = _with_near_rows(c, tile, target)
     in_rows = (c.row, c.vector) == (last - 1, last) and c.dot is None and not c.grouped
     if not in_rows or columns is None or not few_terms(c, target):
         return tile
@@ -394,6 +399,23 @@ def _without_collisions(c: Contraction, tile: RegisterTile, target: Target) -> R
     room = (target.vectors.registers - 1) // (COLLIDING_ROWS + 1)
     most = max(1, min(room, columns // c.lanes(target)))
     return RegisterTile(COLLIDING_ROWS, min(COLLIDING_ROWS, most))
+
+
+def _with_near_rows(c: Contraction, tile: RegisterTile, target: Target) -> RegisterTile:
+    """The tile with no more rows than the first cache keeps of the data beside the weights' lines:
+    of rows a page apart each step brings every line anew otherwise."""
+    if c.row_step is None:
+        return tile
+    places = lines_apart(abs(c.row_step) * c.data.buffer.dtype.bytes, target) - tile.vectors - 1
+    if tile.rows <= max(1, places):
+        return tile
+    rows, columns = static_size(c.rows), static_size(c.extent(c.vector))
+    lanes, unit = c.lanes(target), target.vectors
+
+    def cost(r: int) -> float:
+        return tile_cost(r, tile.vectors, rows, columns, lanes, unit)
+
+    return RegisterTile(min(range(max(1, places), 0, -1), key=cost), tile.vectors)
 
 
 def _stream(c: Contraction, target: Target) -> Stream | None:
