@@ -276,8 +276,8 @@ def roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Co
     if packed and position_of(weight, var, nest.buffer.shape[vector]) is None:
         return None
     row = rows[-1] if rows else None
-    index = None if row is None or packed else nest.store.indices[row]
-    step = stride(data.buffer, data.indices, index, s.simplifier) if isinstance(index, Var) else None
+    at = None if row is None or packed else nest.store.indices[row]
+    step = stride(data.buffer, data.indices, at, s.simplifier) if isinstance(at, Var) else None
     return Contraction(nest, vector, row, data, weight, row_step=step)
 
 

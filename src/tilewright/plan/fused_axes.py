@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from tilewright.analyze.nests import Nest, nests
 from tilewright.analyze.rewrite import simplify_block
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import Binary, BinaryOp, Buffer, Dim, Expr, Load, Var
+from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var
 from tilewright.ir.loop import Alloc, For, Kernel, Stmt, loads, map_block, walk_statements
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.ir.tensor import Axis, Stage
@@ -81,9 +81,9 @@ class FusedKernel:
 
 
 def fuse_rows(kernel: Kernel, layouts: Mapping[str, Layout]) -> FusedKernel | None:
-    """A kernel of products with axes of its result as one, wherever they are neighbours in all that
-    it reads and writes; `layouts` says how parameters lie. None where nothing can be."""
-    if not any(_adds_products(n) for n in nests(kernel.body)):
+    """A kernel that reduces with axes of its result as one, wherever they are neighbours in all
+    that it reads and writes; `layouts` says how parameters lie. None where nothing can be."""
+    if not any(n.update is not None for n in nests(kernel.body)):
         return None
     found, arranged, steps = _simplified(kernel), dict(layouts), list[Mapping[str, Places]]()
     while (pair := _next_pair(UnitForm(found), arranged)) is not None:
@@ -114,13 +114,6 @@ def _are_neighbours(places: Places, layout: Layout | None) -> bool:
     at = layout.order.index(first)
     whole = all(axis not in places for axis, _ in layout.blocks)
     return whole and layout.order[at : at + 2] == places
-
-
-def _adds_products(nest: Nest) -> bool:
-    update = nest.update
-    if update is None or update.op is not BinaryOp.ADD:
-        return False
-    return any(isinstance(x, Binary) and x.op is BinaryOp.MUL for x in update.value.walk())
 
 
 def _simplified(kernel: Kernel) -> Kernel:
