@@ -158,10 +158,16 @@ def test_sums_of_few_terms_are_written_row_by_row(sizes: tuple[int, int, int], a
     assert innermost_is_along_columns(kernel) == along
 
 
-def test_rows_that_meet_in_a_cache_are_few():
-    apart, meeting = (tile_of(*kernels_of(product(3000, 20, n)).values()) for n in (1000, 1024))
-    assert apart == (6, 2 * 8)
-    assert meeting == (4, 3 * 8)
+def test_rows_that_are_written_at_once_are_few():
+    few_terms, many_terms = (tile_of(*kernels_of(product(3000, k, 1000)).values()) for k in (20, 40))
+    assert few_terms == (4, 3 * 8)
+    assert many_terms == (6, 2 * 8)
+
+
+def test_rows_of_data_a_page_apart_are_few():
+    """More than the ways of the first cache, of 32 KiB with 8 ways, would push out one another."""
+    near, apart = (tile_of(*kernels_of(product(96, k, 8)).values()) for k in (1000, 1024))
+    assert near[0] > 8 >= apart[0] + apart[1] // 8
 
 
 # ---------------------------------------------------------------- data that meets in a cache

@@ -38,7 +38,7 @@ SYMBOLIC_WINDOWS = (14, 8, 7, 6, 5, 4, 3, 2)
 FEW = 2  # terms of a sum that takes no longer than its result is written
 FEW_OF_MANY = 32  # the same, of results that caches do not hold
 PAGE = 4096  # bytes: a first cache is looked up by addresses within a page
-COLLIDING_ROWS = 4  # as many are written at once without loss, as measured
+WRITTEN_ROWS = 4  # as many are written at once without loss, as measured
 
 UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
 
@@ -351,7 +351,7 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
         apart=apart,
     )
     if not symbolic:
-        return _without_collisions(c, tile, target)
+        return _for_stores(c, _with_near_rows(c, tile, target), target)
     most = 1 if c.variant is None else c.variant.rows
     return RegisterTile(min(most, tile.rows), tile.vectors)
 
@@ -384,21 +384,16 @@ def lines_apart(step: int, target: Target) -> int:
     return size // max(math.gcd(step, PAGE), line)
 
 
-def _without_collisions(c: Contraction, tile: RegisterTile, target: Target) -> RegisterTile:
-    """The tile of a product that is written row by row, with fewer rows where those of a tile take
-    more than a quarter of the places that the first cache has for them."""
-    last = len(c.buffer.shape) - 1
-    columns = static_size(c.extent(c.vector))
-    tile = _with_near_rows(c, tile, target)
+def _for_stores(c: Contraction, tile: RegisterTile, target: Target) -> RegisterTile:
+    """The tile of a product that takes no longer than its result is written, row by row: of few
+    rows, and of as many vectors as fit, for lines one behind the other are written fastest."""
+    last, columns = len(c.buffer.shape) - 1, static_size(c.extent(c.vector))
     in_rows = (c.row, c.vector) == (last - 1, last) and c.dot is None and not c.grouped
     if not in_rows or columns is None or not few_terms(c, target):
         return tile
-    places = lines_apart(columns * c.buffer.dtype.bytes, target)
-    if tile.rows <= COLLIDING_ROWS or 4 * tile.rows <= places:
-        return tile
-    room = (target.vectors.registers - 1) // (COLLIDING_ROWS + 1)
-    most = max(1, min(room, columns // c.lanes(target)))
-    return RegisterTile(COLLIDING_ROWS, min(COLLIDING_ROWS, most))
+    rows, total = min(WRITTEN_ROWS, tile.rows), -(-columns // c.lanes(target))
+    most = max(1, min((target.vectors.registers - 1) // (rows + 1), total))
+    return RegisterTile(rows, -(-total // -(-total // most)))
 
 
 def _with_near_rows(c: Contraction, tile: RegisterTile, target: Target) -> RegisterTile:
