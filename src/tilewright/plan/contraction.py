@@ -29,6 +29,7 @@ from tilewright.plan.contraction_roles import (
     reads_of,
     static_size,
     tile_of,
+    variables_of,
     window_rows,
 )
 from tilewright.plan.decoding import decoded_parts, split_parts
@@ -84,7 +85,7 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
         _pack_columns(s, c, outer, tile, target)
     local = _schedule_tile(s, local, c, tile, lanes, blocks)
     if columns == outer[0] and not c.overlaps(target):
-        _pad_by_blocks(s, c, pieces, columns, target)
+        _pad_by_blocks(s, c, pieces, outer, target)
     long = _is_long(s, inner)
     if long:
         inner = _set_tile_down(s, local, inner, lanes)
@@ -100,16 +101,23 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
 
 
 def _pad_by_blocks(
-    s: Schedule, c: Contraction, pieces: list[Loop], columns: Loop, target: Target
+    s: Schedule, c: Contraction, pieces: list[Loop], outer: list[Loop], target: Target
 ) -> None:
-    """Makes the padded copy of data that vectors run along, as in depthwise convolutions, for one
-    block of columns after the other: it stays in the nearest caches, and cores that share the
-    blocks, if each has enough of them, join once."""
-    buffer, blocks = c.data.buffer, s.for_(columns).extent
-    along = any(c.axis_var(c.vector) in variables(i) for i in c.data.indices)
-    if not along or buffer not in set(s.allocations()) or not isinstance(blocks, int):
+    """Makes the padded copy of data of whose channels a block of columns, as in depthwise
+    convolutions, or a group reads its own for one of these after the other: it stays in the nearest
+    caches, and cores that share them, if each has enough of them, join once."""
+    buffer = c.data.buffer
+    if buffer not in set(s.allocations()):
         return
-    if blocks == 1 or (not pieces and blocks % target.cores and blocks < target.tasks):
+    along = any(c.axis_var(c.vector) in variables(i) for i in c.data.indices)
+    block = outer[0] if along else _loop_of_groups(s, c, outer)
+    blocks = None if block is None else s.for_(block).extent
+    if block is None or not isinstance(blocks, int) or blocks == 1:
+        return
+    if not pieces and blocks % target.cores and blocks < target.tasks:
+        return
+    if not along:
+        attempt(s.compute_at, buffer, block)
         return
     nest = nest_with(s, buffer)
     for loop in nest.axes:
@@ -119,10 +127,21 @@ def _pad_by_blocks(
         before = s.moment
         try:
             s.split(Loop(loop.var), factor)
-            s.compute_at(buffer, columns)
+            s.compute_at(buffer, block)
         except ScheduleError:
             s.back_to(before)
         return
+
+
+def _loop_of_groups(s: Schedule, c: Contraction, outer: list[Loop]) -> Loop | None:
+    """The innermost loop over the result that goes from a group to the next: both operands are read
+    by it."""
+    axes = {i for i in c.nest.store.indices if isinstance(i, Var)} if c.grouped else set[Var]()
+    both = variables_of(c.data) & variables_of(c.weight) & axes
+    groups = [d for d, i in enumerate(c.data.indices) if both & variables(i)]
+    reads = [r for x in s.kernel.body for r in loads(x) if r.buffer == c.data.buffer]
+    used = {v for r in reads for d in groups for v in variables(r.indices[d])}
+    return next((x for x in reversed(outer) if x.var in used), None)
 
 
 def _schedule_copy(s: Schedule, c: Contraction, axis: int | None, target: Target) -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.ir.substitute import variables
+from tilewright.analyze.nests import nests
+from tilewright.ir.expr import const
+from tilewright.ir.substitute import substitute, variables
 from tilewright.plan.contraction_roles import (
     Contraction,
     near_cache,
@@ -28,6 +30,7 @@ from tilewright.target.target import Target
 # Bytes of weights that come in the time of one that another core has written, as measured on two
 # cores of a Zen 5 with four networks: 4 to 16 are equally good, with 1 much of the gain is gone.
 WRITTEN_ELSEWHERE = 4
+MANY_LINES = 8  # that a core writes alone, from which the one at their end does not count
 UNEVEN = 1.05  # times the mean, which the core with most pieces may take
 
 
@@ -61,6 +64,7 @@ def share_rows(
         return None
     blocks = -(-columns // (tile.vectors * c.lanes(target)))
     divided = [x for x in sizes if sizes[x] != 1 and _is_divided(c, axes, x)]
+    divided = [x for x in divided if not _meet_in_lines(s, x, sizes[x], target)]
     counts = {x: _counts(sizes[x], blocks, c, tile if x == row else None, target) for x in divided}
     axis = next((x for x in divided if counts[x]), None)
     if axis is None:
@@ -110,6 +114,23 @@ def _is_divided(c: Contraction, axes: list[Loop | None], axis: Loop) -> bool:
         return True
     packed = block_factor(c.weight.indices, c.axis_var(c.vector)) is not None
     return size_of(c.data.buffer) * (WRITTEN_ELSEWHERE if packed else 1) >= size_of(c.weight.buffer)
+
+
+def _meet_in_lines(s: Schedule, axis: Loop, extent: int, target: Target) -> bool:
+    """Whether cores with pieces of a loop would write the same lines again and again, as those with
+    groups of channels that are neighbours in memory."""
+    nest = next(n for n in nests(s.kernel.body) if any(x.var == axis.var for x in n.axes))
+    piece, line = extent // target.cores, next((m.line for m in target.memories if m.cached), 1)
+
+    def place(iteration: int) -> int:
+        at = {x.var: const(iteration if x.var == axis.var else 0) for x in nest.axes}
+        indices = tuple(substitute(i, at) for i in nest.store.indices)
+        return s.simplifier.position(indices, nest.buffer.shape).get(None, 0)
+
+    if not 0 < piece < extent:
+        return False
+    step = abs(place(piece) - place(piece - 1)) * nest.buffer.dtype.bytes
+    return step < line and step * piece < MANY_LINES * line
 
 
 def _axis_of_data(c: Contraction, axes: list[Loop | None], axis: Loop) -> int | None:
