@@ -41,6 +41,7 @@ from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 UNROLLED_WINDOW = 32  # steps, up to which a reduction is unrolled where its result has vectors
+FEW_STEPS = 4  # of a reduction, which are read vector by vector of the result
 CHAINS = 4  # vectors accumulated independently: about the latency of an addition
 
 
@@ -121,9 +122,10 @@ def _vector_loop(s: Schedule, loops: list[Loop], target: Target) -> list[Loop]:
 def _take_several(
     s: Schedule, reductions: list[Nest], last: Loop, loops: list[Loop], lanes: int
 ) -> bool:
-    """Whether to take some vectors at a time: they divide the axis, lie side by side in what a long
-    reduction reads, and there is no other one. What lies side by side is read side by side then,
-    and sums do not wait for one another."""
+    """Whether to take some vectors at a time: they divide the axis, lie side by side in what a
+    reduction of more than a few steps reads, and there is no other one. What lies side by side is
+    read side by side then, before steps a page apart push its lines out, and sums do not wait for
+    one another."""
     extent, master = s.for_(last).extent, nest_of(s.for_(loops[0]))
     if len(reductions) != 1 or not isinstance(extent, int) or extent % (CHAINS * lanes):
         return False
@@ -131,7 +133,7 @@ def _take_several(
     steps = math.prod(x.extent for x in nest.reduce if isinstance(x.extent, int))
     position = None if master is None else _axis_of(master, nest.buffer, last)
     axis = None if position is None else nest.store.indices[position]
-    if steps <= UNROLLED_WINDOW or not isinstance(axis, Var):
+    if steps <= FEW_STEPS or not isinstance(axis, Var):
         return False
     every = [stride(a.buffer, a.indices, axis, s.simplifier) for a in accesses((nest.stmt,))]
     return all(step in (0, 1) for step in every)
@@ -321,11 +323,13 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
         pieces = vectorize_innermost(s, axes[-1], lanes_of(s, axes[-1], target))
         extents = [s.for_(loop).extent for loop in reduce]
         steps = math.prod(n for n in extents if isinstance(n, int))
-        if steps <= UNROLLED_WINDOW and all(isinstance(n, int) for n in extents):
+        several = len(pieces) == 2 and s.for_(pieces[0]).extent == CHAINS
+        unrolled = FEW_STEPS if several else UNROLLED_WINDOW
+        if steps <= unrolled and all(isinstance(n, int) for n in extents):
             attempt(s.reorder, *pieces[:-1], *reduce)  # what is combined stays in registers
             for loop in reduce:
                 s.unroll(loop)
-        elif len(pieces) == 2 and s.for_(pieces[0]).extent == CHAINS:
+        elif several:
             s.unroll(pieces[0])
     elif reduce and (block := _block_along(nest, reduce[-1])):
         _vectorize_sum(s, reduce[-1], [block])
