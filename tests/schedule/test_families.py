@@ -438,6 +438,23 @@ def test_neighbouring_axes_are_reduced_as_one():
     assert [x.extent for x in loops if x.kind is LoopKind.VECTORIZE] == [32]
 
 
+@pytest.mark.parametrize("steps, together", [(4, 1), (5, 4), (32, 4), (100, 4)])
+def test_vectors_side_by_side_are_reduced_together(steps: int, together: int):
+    """Of steps that are far apart each line is read once, also where lines and vectors differ."""
+    p = program(
+        f"""
+        def f(x: f32[3, {steps}, 128]):
+            y = tensor(f32[3, 128])
+            define(y[i, j], reduce(max, f32(-inf), x[i, r, j], r={steps}), i=3, j=128)
+            return y
+        """
+    )
+    loops = [x for x in walk_statements(check(p).body) if isinstance(x, For)]
+    inner = next(x for x in loops if x.var.name.startswith("r"))
+    around = {x.extent for x in walk_statements(inner.body) if isinstance(x, For)}
+    assert around - {8} == ({together} if together > 1 else set())
+
+
 # ---------------------------------------------------------------- recurrences
 
 STEPS = """

@@ -130,6 +130,22 @@ def scores(x: f32[12, 16, 32], w: f32[12, 32, 64], y: out(f32[12, 16, 64])):
     assert np.isnan(result[6:]).all()
 
 
+@pytest.mark.parametrize("channels, groups", [(16, 8), (32, 4), (64, 8)])
+def test_groups_share_no_lines(channels: int, groups: int):
+    """Where the channels of a core's groups would be neighbours of another's in lines of 64 bytes,
+    cores share rows; a group's copy with zeros around it is made for it alone."""
+    weights = (channels, channels // groups, 3, 3)
+    graph = layers(("Conv", weights, {"group": groups, **WINDOW}), size=(24, 12), channels=channels)
+    kernel = next(k for k in scheduled(graph) if "conv" in k.name)
+    (loop,) = (x for x in kernel.body if isinstance(x, For))
+    assert loop.kind is LoopKind.PARALLEL
+    inputs = [np.ones(b.shape, "f") for b in kernel.inputs]
+    made = ~np.isnan(run(of_first_core(kernel), inputs))
+    lines = made.reshape(-1, 16)
+    assert (lines.all(axis=1) | ~lines.any(axis=1)).all()
+    assert made.mean() == 0.5
+
+
 SIZES = st.integers(1, 40)
 
 
