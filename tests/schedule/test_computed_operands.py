@@ -159,9 +159,9 @@ def test_sums_of_few_terms_are_written_row_by_row(sizes: tuple[int, int, int], a
 
 
 def test_rows_that_are_written_at_once_are_few():
-    few_terms, many_terms = (tile_of(*kernels_of(product(3000, k, 1000)).values()) for k in (20, 40))
-    assert few_terms == (4, 3 * 8)
-    assert many_terms == (6, 2 * 8)
+    few, many = (tile_of(*kernels_of(product(3000, terms, 1000)).values()) for terms in (20, 40))
+    assert few == (4, 3 * 8)
+    assert many == (6, 2 * 8)
 
 
 def test_rows_of_data_a_page_apart_are_few():

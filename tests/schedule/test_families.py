@@ -455,6 +455,18 @@ def test_vectors_side_by_side_are_reduced_together(steps: int, together: int):
     assert around - {8} == ({together} if together > 1 else set())
 
 
+@pytest.mark.parametrize(
+    "shape, rows", [((1024, 64), 8), ((1000, 64), 16), ((4096, 1024), 16)],
+    ids=["rows of a page", "rows apart", "what is read collides as well"],
+)  # fmt: skip
+def test_squares_are_smaller_where_rows_of_the_result_collide(shape: tuple[int, int], rows: int):
+    """16 lines a page apart take 16 of the 8 places that a cache has for them."""
+    p = operator("transpose", shape, perm=(1, 0))
+    s = default_schedule(create_loops(p), cpu.cpu("avx512"), {})
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    assert [x.extent for x in loops if x.kind is LoopKind.UNROLL] == [rows]
+
+
 # ---------------------------------------------------------------- recurrences
 
 STEPS = """

@@ -21,10 +21,10 @@ from tilewright.ir.expr import Buffer, Const, Load, Var
 from tilewright.ir.loop import Accumulate, For, LoopKind, Store, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
+from tilewright.plan.caches import near_cache
 from tilewright.plan.contraction_roles import (
     Contraction,
     few_terms,
-    near_cache,
     on_vectors,
     reads_of,
     static_size,
@@ -170,7 +170,8 @@ def _pack_columns(
         for x in c.nest.reduce
         if x.extent != 1
     )
-    if min(every, default=0) * weight.dtype.bytes < FAR or depth < DEEP:
+    step = min(every, default=0) * weight.dtype.bytes
+    if depth < DEEP or (step < FAR and depth * step < near_cache(target)):
         return
     if size <= near_cache(target) // 2:
         reads = (r for x in s.kernel.body for r in loads(x) if r.buffer == weight)

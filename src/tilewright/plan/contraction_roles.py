@@ -14,6 +14,7 @@ from tilewright.analyze.nests import Nest, decoded_factors, nest_of, nests, stri
 from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var
 from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
+from tilewright.plan.caches import lines_apart, near_cache
 from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.register_tile import (
@@ -37,7 +38,6 @@ SYMBOLIC_WINDOWS = (14, 8, 7, 6, 5, 4, 3, 2)
 
 FEW = 2  # terms of a sum that takes no longer than its result is written
 FEW_OF_MANY = 32  # the same, of results that caches do not hold
-PAGE = 4096  # bytes: a first cache is looked up by addresses within a page
 WRITTEN_ROWS = 4  # as many are written at once without loss, as measured
 
 UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
@@ -367,21 +367,6 @@ def few_terms(c: Contraction, target: Target) -> bool:
     weights = depth * (static_size(c.extent(c.vector)) or 0) * size
     near = near_cache(target)
     return depth <= FEW or result > near >= 2 * weights
-
-
-def near_cache(target: Target) -> int:
-    """Bytes of the largest cache that brings each core half a vector in a cycle, or more."""
-    caches = (m for m in target.memories if m.cached and m.size is not None)
-    slowest = target.vectors.bytes / 2
-    fast = (m for m in caches if (m.bandwidth or math.inf) / m.shared_by >= slowest)
-    return max((m.size // m.shared_by for m in fast if m.size is not None), default=0)
-
-
-def lines_apart(step: int, target: Target) -> int:
-    """How many lines, so many bytes apart, the first cache holds. Its sets take one page."""
-    caches = ((m.size, m.line) for m in target.memories if m.cached and m.size is not None)
-    size, line = next(caches, (PAGE, 1))
-    return size // max(math.gcd(step, PAGE), line)
 
 
 def _for_stores(c: Contraction, tile: RegisterTile, target: Target) -> RegisterTile:

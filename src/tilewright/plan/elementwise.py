@@ -25,10 +25,12 @@ from tilewright.ir.expr import (
 from tilewright.ir.loop import (
     For,
     expressions,
+    loads,
     walk_statements,
 )
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.lower.lane_values import NEAR, RUNS
+from tilewright.plan.caches import lines_apart, near_cache
 from tilewright.plan.cut_borders import cut_borders, cut_last_block, iterations
 from tilewright.plan.parallelize import WORK, parallelize
 from tilewright.schedule.core.state import attempt
@@ -86,7 +88,7 @@ def _schedule_loops(s: Schedule, loops: list[Loop], target: Target, *, share: bo
     if share and len(loops) == 1:
         loops = _cut_for_cores(s, loops[0], lanes, target)
     before = s.moment
-    tiled = attempt(_turn_squares, s, loops, lanes)
+    tiled = attempt(_turn_squares, s, loops, lanes, target)
     if tiled is None:
         s.back_to(before)
         tiled = attempt(_interleave, s, loops, lanes)
@@ -259,7 +261,7 @@ def cut_axis_for_cores(s: Schedule, loops: list[Loop], axis: int, target: Target
 # ---------------------------------------------------------------- transpositions
 
 
-def _turn_squares(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
+def _turn_squares(s: Schedule, loops: list[Loop], lanes: int, target: Target) -> list[Loop]:
     """Where what is read lies along another loop than the innermost, tiles of both: lowering reads
     a tile's rows and turns it in registers (lower/squares.py). Returns the loops around a tile;
     ScheduleError where there is nothing to turn."""
@@ -269,6 +271,8 @@ def _turn_squares(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
     extent = s.for_(across).extent
     if block is not None and isinstance(extent, int) and extent % lanes == lanes // 2:
         lanes //= 2  # a last square that is shifted would lie across two blocks
+    elif _rows_collide(s, last, across, lanes, target):
+        lanes //= 2
     place = others.index(across)
     across_o, across_i = s.split(across, lanes, Tail.SHIFT)
     last_o, last_i = s.split(last, lanes, Tail.SHIFT)
@@ -277,6 +281,22 @@ def _turn_squares(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
     s.vectorize(last_i)
     s.unroll(across_i)
     return around
+
+
+def _rows_collide(s: Schedule, last: Loop, across: Loop, lanes: int, target: Target) -> bool:
+    """Whether the first cache holds fewer rows of the result than a square has, as they lie; and
+    the near ones all rows that are read until the other half of their lines is."""
+    nest, rows = nest_of(s.for_(last)), s.for_(last).extent
+    if nest is None or not isinstance(rows, int):
+        return False
+
+    def step(buffer: Buffer, indices: tuple[Expr, ...], loop: Loop) -> int:
+        return abs(stride(buffer, indices, loop.var, s.simplifier) or 0) * buffer.dtype.bytes
+
+    written = step(nest.buffer, nest.store.indices, across)
+    read = max(step(x.buffer, x.indices, last) for w in nest.writes for x in loads(w))
+    near = lines_apart(read, target, near_cache(target))
+    return lines_apart(written, target) < lanes and rows <= near
 
 
 def _interleave(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:

@@ -11,14 +11,13 @@ from tilewright.ir.expr import Load, Var
 from tilewright.ir.loop import Kernel
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
+from tilewright.plan.caches import PAGE, lines_apart
 from tilewright.plan.contraction import suits_tiles
 from tilewright.plan.contraction_roles import (
-    PAGE,
     Contraction,
     contractions,
     find_contraction,
     inner_contractions,
-    lines_apart,
     roles,
     rows_are_better,
     static_size,

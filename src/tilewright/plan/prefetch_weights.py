@@ -11,7 +11,8 @@ import math
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import For, LoopKind, loads
-from tilewright.plan.contraction_roles import Contraction, near_cache, size_of, static_size
+from tilewright.plan.caches import near_cache
+from tilewright.plan.contraction_roles import Contraction, size_of, static_size
 from tilewright.plan.parallelize import inner_loops
 from tilewright.schedule.primitives.hints import LINE
 from tilewright.schedule.schedule import Schedule

@@ -19,6 +19,7 @@ from tilewright.analyze.nests import Nest, nests
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Dim
 from tilewright.ir.loop import Kernel, loads
+from tilewright.plan.caches import near_cache
 from tilewright.plan.contraction import (
     accumulator,
     loops_of,
@@ -28,7 +29,6 @@ from tilewright.plan.contraction import (
 from tilewright.plan.contraction_roles import (
     Contraction,
     factors,
-    near_cache,
     on_vectors,
     static_size,
     tile_of,

@@ -30,6 +30,7 @@ from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 FEW_ROWS = 16  # of one factor: for more, columns are laid side by side first
+MOST_ROWS = 64  # however long a sum is: a pass over the columns counts for little beside as many
 TERMS = 16  # of a sum, for each row beyond these
 LEAST_TERMS = 8  # for each row: adding up lanes takes as long as so many
 TILE_ROWS = 8  # at a time, at most
@@ -39,7 +40,7 @@ TILE_COLUMNS = 8
 def are_few(rows: int, terms: int) -> bool:
     """Whether so many rows of one factor are few for sums of so many terms: the longer a sum, the
     less it counts that its lanes are added up, which is done for each row and column."""
-    most = min(terms // LEAST_TERMS, max(FEW_ROWS, terms // TERMS))
+    most = min(terms // LEAST_TERMS, max(FEW_ROWS, terms // TERMS), MOST_ROWS)
     return 0 < rows <= most
 
 

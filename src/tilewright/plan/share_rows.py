@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from tilewright.analyze.nests import nests
 from tilewright.ir.expr import const
 from tilewright.ir.substitute import substitute, variables
+from tilewright.plan.caches import near_cache
 from tilewright.plan.contraction_roles import (
     Contraction,
-    near_cache,
     size_of,
     static_size,
     variables_of,
