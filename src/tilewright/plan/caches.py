@@ -17,9 +17,14 @@ def near_cache(target: Target) -> int:
     return max((m.size // m.shared_by for m in fast if m.size is not None), default=0)
 
 
+def first_cache(target: Target) -> tuple[int, int]:
+    """Bytes of the first cache, and of a line of it; of a page and one byte where there is none."""
+    caches = ((m.size, m.line) for m in target.memories if m.cached and m.size is not None)
+    return next(caches, (PAGE, 1))
+
+
 def lines_apart(step: int, target: Target, size: int | None = None) -> int:
     """How many lines, so many bytes apart, the first cache holds, whose sets take one page; or one
     of `size` bytes, of which addresses within a page choose a part."""
-    caches = ((m.size, m.line) for m in target.memories if m.cached and m.size is not None)
-    first, line = next(caches, (PAGE, 1))
+    first, line = first_cache(target)
     return (size or first) // max(math.gcd(step, PAGE), line)

@@ -324,7 +324,9 @@ def _is_written_by_rows(
     """Whether columns should go innermost: a sum of few terms takes no longer than its store, and
     lines one behind the other are stored fastest."""
     columns, rows = static_size(c.extent(c.vector)), static_size(c.rows)
-    if c.row is None or c.grouped or not (columns and rows and few_terms(c, target)):
+    if c.row is None or c.grouped or not columns or not rows:
+        return False
+    if not few_terms(c, target, near_cache(target)):
         return False
     if columns < ACROSS * tile.vectors * c.lanes(target):
         return False

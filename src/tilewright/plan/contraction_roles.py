@@ -14,7 +14,7 @@ from tilewright.analyze.nests import Nest, decoded_factors, nest_of, nests, stri
 from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var
 from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.plan.caches import lines_apart, near_cache
+from tilewright.plan.caches import first_cache, lines_apart, near_cache
 from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.register_tile import (
@@ -37,7 +37,7 @@ SEVERAL_TILES = {11, 9, 8}  # of these numbers the one is taken that takes least
 SYMBOLIC_WINDOWS = (14, 8, 7, 6, 5, 4, 3, 2)
 
 FEW = 2  # terms of a sum that takes no longer than its result is written
-FEW_OF_MANY = 32  # the same, of results that caches do not hold
+FEW_OF_MANY = 32  # the same, of results that a cache does not hold
 WRITTEN_ROWS = 4  # as many are written at once without loss, as measured
 
 UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
@@ -356,17 +356,17 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
     return RegisterTile(min(most, tile.rows), tile.vectors)
 
 
-def few_terms(c: Contraction, target: Target) -> bool:
+def few_terms(c: Contraction, target: Target, held: int) -> bool:
     """Whether the sums of a product take no longer than to write them. That is so for more terms if
-    the result leaves the near caches, and the weights stay there meanwhile."""
+    the result leaves caches that have `held` bytes, and the weights stay in the near ones."""
     depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
     if not 0 < depth <= FEW_OF_MANY:
         return False
     size = c.buffer.dtype.bytes
     result = size_of(c.buffer)
     weights = depth * (static_size(c.extent(c.vector)) or 0) * size
-    near = near_cache(target)
-    return depth <= FEW or result > near >= 2 * weights
+    stay = 2 * weights <= near_cache(target)
+    return depth <= FEW or (stay and result > held)
 
 
 def _for_stores(c: Contraction, tile: RegisterTile, target: Target) -> RegisterTile:
@@ -374,7 +374,7 @@ def _for_stores(c: Contraction, tile: RegisterTile, target: Target) -> RegisterT
     rows, and of as many vectors as fit, for lines one behind the other are written fastest."""
     last, columns = len(c.buffer.shape) - 1, static_size(c.extent(c.vector))
     in_rows = (c.row, c.vector) == (last - 1, last) and c.dot is None and not c.grouped
-    if not in_rows or columns is None or not few_terms(c, target):
+    if not in_rows or columns is None or not few_terms(c, target, first_cache(target)[0]):
         return tile
     rows, total = min(WRITTEN_ROWS, tile.rows), -(-columns // c.lanes(target))
     most = max(1, min((target.vectors.registers - 1) // (rows + 1), total))

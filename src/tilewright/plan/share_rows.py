@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tilewright.analyze.nests import nests
 from tilewright.ir.expr import const
 from tilewright.ir.substitute import substitute, variables
-from tilewright.plan.caches import near_cache
+from tilewright.plan.caches import first_cache, near_cache
 from tilewright.plan.contraction_roles import (
     Contraction,
     size_of,
@@ -120,7 +120,7 @@ def _meet_in_lines(s: Schedule, axis: Loop, extent: int, target: Target) -> bool
     """Whether cores with pieces of a loop would write the same lines again and again, as those with
     groups of channels that are neighbours in memory."""
     nest = next(n for n in nests(s.kernel.body) if any(x.var == axis.var for x in n.axes))
-    piece, line = extent // target.cores, next((m.line for m in target.memories if m.cached), 1)
+    piece, (_, line) = extent // target.cores, first_cache(target)
 
     def place(iteration: int) -> int:
         at = {x.var: const(iteration if x.var == axis.var else 0) for x in nest.axes}
