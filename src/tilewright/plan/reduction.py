@@ -22,6 +22,7 @@ from tilewright.ir.expr import Buffer, Load, Var, product
 from tilewright.ir.loop import Alloc, For, LoopKind, Stmt, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.lower.lane_values import NEAR
+from tilewright.plan.caches import near_cache
 from tilewright.plan.contraction import schedule_inner_contraction
 from tilewright.plan.elementwise import (
     arrange,
@@ -42,6 +43,7 @@ from tilewright.target.target import Target
 
 UNROLLED_WINDOW = 32  # steps, up to which a reduction is unrolled where its result has vectors
 FEW_STEPS = 4  # of a reduction, which are read vector by vector of the result
+STORED_LATE = 4096  # bytes that wait to be stored at once, at most: 64 vectors of 64
 CHAINS = 4  # vectors accumulated independently: about the latency of an addition
 
 
@@ -211,9 +213,10 @@ def place_of(s: Schedule, buffer: Buffer, target: Target) -> Loop | None:
 def _outside_of_windows(
     s: Schedule, around: list[For], reads: list[Access], target: Target
 ) -> list[For]:
-    """The loops around a reduction that reads a copy with a window along its last axis, if what it
-    reads altogether is a small part of the first cache: loads of what was stored in two parts a
-    moment ago wait until it is there."""
+    """The loops around a reduction that reads a copy with a window along its last axis, as many of
+    them as leave a part of the copy that is larger than what a core has still to store, and that
+    the near caches hold: loads of what was stored in two parts a moment ago wait until it is there.
+    """
     buffer, inside = reads[0].buffer, set[Var]()
     for read in reads:
         own = [x for x in map(nest_of, s.loops_around(read.stmt)) if x and x.update is read.stmt]
@@ -224,10 +227,13 @@ def _outside_of_windows(
     before = itertools.takewhile(lambda x: x.var not in inside, around)
     outside = [x for x in before if x.extent != 1]
     size = product((*buffer.shape, buffer.dtype.bytes))
-    times = product(tuple(x.extent for x in outside))
-    l1 = next((m.size for m in target.memories if m.cached and m.size), 0)
-    known = isinstance(size, int) and isinstance(times, int)
-    return outside if outside and known and 4 * size <= l1 * times else around
+    times = [product(tuple(x.extent for x in outside[:n])) for n in range(1, len(outside) + 1)]
+    if not isinstance(size, int) or not all(isinstance(n, int) for n in times):
+        return around
+    parts = [size // n for n in times if isinstance(n, int) and size <= near_cache(target) * n]
+    skipped = len(times) - len(parts)
+    long = sum(part >= STORED_LATE for part in parts)
+    return outside[: skipped + max(1, long)] if parts else around
 
 
 def _loops_of_lanes(around: Sequence[For], read: Access) -> set[Var]:
