@@ -11,7 +11,7 @@ from tilewright.ir.expr import Load, Var
 from tilewright.ir.loop import Kernel
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.caches import PAGE, lines_apart
+from tilewright.plan.caches import PAGE, first_cache, lines_apart
 from tilewright.plan.contraction import suits_tiles
 from tilewright.plan.contraction_roles import (
     Contraction,
@@ -209,6 +209,8 @@ def _in_blocks(s: Schedule, c: Contraction, width: int, target: Target) -> Layou
             continue
         lanes = target.vectors.lanes(c.data.buffer.dtype)
         size = step * c.data.buffer.dtype.bytes
+        if size < first_cache(target)[1]:
+            continue  # steps share lines
         apart = terms > lines_apart(size, target) or terms * min(size, PAGE) > NEAR_PAGES * PAGE
         if terms % lanes == 0 and apart:
             return Layout(tuple(range(len(c.data.indices))), ((axis, lanes),))
