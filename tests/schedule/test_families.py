@@ -461,8 +461,8 @@ def test_vectors_side_by_side_are_reduced_together(steps: int, together: int):
 
 
 @pytest.mark.parametrize(
-    "shape, rows", [((1024, 64), 8), ((1000, 64), 16), ((4096, 1024), 16)],
-    ids=["rows of a page", "rows apart", "what is read collides as well"],
+    "shape, rows", [((1024, 64), 8), ((1000, 64), 16), ((4096, 1024), 16), ((1000, 12), 8)],
+    ids=["rows of a page", "rows apart", "what is read collides as well", "narrow"],
 )  # fmt: skip
 def test_squares_are_smaller_where_rows_of_the_result_collide(shape: tuple[int, int], rows: int):
     """16 lines a page apart take 16 of the 8 places that a cache has for them."""

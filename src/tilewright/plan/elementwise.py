@@ -41,6 +41,7 @@ from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 SHORT = 16  # a run of fewer elements is no better than reads at any places
+LEAST_SQUARE = 4  # rows and columns of what is turned in registers
 
 
 def schedule_nest(
@@ -267,8 +268,11 @@ def _turn_squares(s: Schedule, loops: list[Loop], lanes: int, target: Target) ->
     ScheduleError where there is nothing to turn."""
     *others, last = loops
     across, block = _across(s, others, last, lanes)
+    extent, width = s.for_(across).extent, s.for_(last).extent
+    if isinstance(extent, int) and isinstance(width, int) and block is None and width > RUNS:
+        while lanes > LEAST_SQUARE and min(extent, width) < lanes:
+            lanes //= 2
     _require_whole(s, (last, across), lanes)
-    extent = s.for_(across).extent
     if block is not None and isinstance(extent, int) and extent % lanes == lanes // 2:
         lanes //= 2  # a last square that is shifted would lie across two blocks
     elif _rows_collide(s, last, across, lanes, target):
