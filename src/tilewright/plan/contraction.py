@@ -237,11 +237,20 @@ def _separate_last_tile(
     once = all(s.for_(loop).extent == 1 for loop in outer if loop != vector)
     if c.overlaps(target) or once or vectors < tile.vectors or vectors % tile.vectors == 0:
         return [outer]
+    if vector == outer[0] and _are_shared_evenly(s, outer, target):
+        return [outer]
     last = s.peel(vector, -1)
     if vector != outer[0]:
         return [outer]
     inside = [Loop(x.var) for x in walk_statements(s.for_(last).body) if isinstance(x, For)]
     return [outer, [last, *inside[: len(outer) - 1]]]
+
+
+def _are_shared_evenly(s: Schedule, outer: list[Loop], target: Target) -> bool:
+    """Whether cores have as many tiles of columns each, and nothing else to share: a last tile on
+    its own would be one core's."""
+    tiles, *others = (static_size(s.for_(loop).extent) or 0 for loop in outer[:-1])
+    return tiles % target.cores == 0 and math.prod(others) < target.cores
 
 
 def _of_total(c: Contraction, total: Nest) -> Contraction:
