@@ -166,16 +166,17 @@ def test_vectors_of_sums_are_shared_among_cores(keepdims: bool):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "rows, parts", [pytest.param(40, 2, marks=pytest.mark.long), (16, 2), (1, 1)]
+    "rows, cores, parts",
+    [pytest.param(40, 3, 2, marks=pytest.mark.long), (16, 3, 2), (16, 2, 1), (1, 3, 1)],
 )
-def test_a_last_tile_of_fewer_vectors_stands_alone(rows: int, parts: int):
-    """Of 11 vectors: shared among cores as the others are, and to the bit. Where
-    nothing reads the weights again, the tiles are one loop."""
+def test_a_last_tile_of_fewer_vectors_stands_alone(rows: int, cores: int, parts: int):
+    """Of 11 vectors: shared among cores as the others are, and to the bit. Where nothing reads the
+    weights again, or each core has as many of the four tiles, they are one loop."""
     b, x, w = Builder({"x", "w"}), Buffer("x", f32, (rows, 24)), Buffer("w", f32, (24, 11 * 16))
     y = b.reduce("y", (rows, 176), BinaryOp.ADD, (24,), lambda i, j, k: x[i, k] * w[k, j])
     z = b.compute("z", y.shape, lambda *i: y[i] + const(1.0, f32))
     loops = create_loops(TensorProgram("k", (x, w), b.items, (z,)))
-    kernel = scheduled(loops, cpu.cpu("avx512", cores=2), {})
+    kernel = scheduled(loops, cpu.cpu("avx512", cores=cores), {})
     assert len(kernel.body) == parts
     if parts == 2:
         kinds = [s.kind for s in kernel.body if isinstance(s, For)]

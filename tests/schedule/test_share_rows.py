@@ -13,7 +13,7 @@ from onnx_models import model, node
 import tilewright
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.graph import Graph
-from tilewright.ir.loop import For, Kernel, LoopKind
+from tilewright.ir.loop import For, Kernel, LoopKind, walk_statements
 from tilewright.ir.text.loop import parse_kernel
 from tilewright.kernels import build
 from tilewright.plan.default import default_schedule
@@ -144,6 +144,30 @@ def test_groups_share_no_lines(channels: int, groups: int):
     lines = made.reshape(-1, 16)
     assert (lines.all(axis=1) | ~lines.any(axis=1)).all()
     assert made.mean() == 0.5
+
+
+@pytest.mark.parametrize("rows, columns", [(67, 24), (66, 10), (197, 48), (29, 40)])
+def test_tiles_of_rows_are_shared_where_nothing_else_is(rows: int, columns: int):
+    """Also of a prime number of rows, and where the last of two tiles of columns is narrower."""
+    kernel = parse_kernel(
+        f"""
+def k(x: f32[{rows}, 32], w: f32[32, {columns}], y: out(f32[{rows}, {columns}])):
+    for m in range({rows}):
+        for n in range({columns}):
+            y[m, n] = f32(0.0)
+            for k in range(32):
+                y[m, n] += x[m, k] * w[k, n]
+""".strip()
+    )
+    s = default_schedule(kernel, TWO)
+    assert s.fallback == ""
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    assert [x.extent > 1 for x in loops if x.kind is LoopKind.PARALLEL] == [True]
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-3, 4, b.shape).astype("f") for b in kernel.inputs]
+    result = np.full((rows, columns), np.nan, "f")
+    build(s.kernel, TWO)(*inputs, result)
+    np.testing.assert_array_equal(result, inputs[0] @ inputs[1])
 
 
 SIZES = st.integers(1, 40)

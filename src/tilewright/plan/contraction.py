@@ -38,7 +38,7 @@ from tilewright.plan.elementwise import block_factor, schedule_nest
 from tilewright.plan.parallelize import parallelize
 from tilewright.plan.prefetch_weights import prefetch_weights
 from tilewright.plan.register_tile import RegisterTile
-from tilewright.plan.share_rows import share_rows
+from tilewright.plan.share_rows import are_shared_evenly, share_rows, tiles_for_cores
 from tilewright.plan.unit_plan import nest_with
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
@@ -94,7 +94,10 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
         if loops[0] == columns:
             prefetch_weights(s, c, loops, target)
         if not pieces:
-            parallelize(s, loops[:-1] or loops, target)
+            in_order = columns == outer[0] and not c.overlaps(target)
+            around = loops[:-1] or loops
+            divided = tiles_for_cores(s, c, loops, tile, target) if in_order else around
+            parallelize(s, divided, target)
     if shared is not None:
         parallelize(s, [shared.pieces, *outer[:-1]], target)
     _schedule_copy(s, c, None if shared is None else shared.axis, target)
@@ -237,20 +240,13 @@ def _separate_last_tile(
     once = all(s.for_(loop).extent == 1 for loop in outer if loop != vector)
     if c.overlaps(target) or once or vectors < tile.vectors or vectors % tile.vectors == 0:
         return [outer]
-    if vector == outer[0] and _are_shared_evenly(s, outer, target):
+    if vector == outer[0] and are_shared_evenly(s, outer, target):
         return [outer]
     last = s.peel(vector, -1)
     if vector != outer[0]:
         return [outer]
     inside = [Loop(x.var) for x in walk_statements(s.for_(last).body) if isinstance(x, For)]
     return [outer, [last, *inside[: len(outer) - 1]]]
-
-
-def _are_shared_evenly(s: Schedule, outer: list[Loop], target: Target) -> bool:
-    """Whether cores have as many tiles of columns each, and nothing else to share: a last tile on
-    its own would be one core's."""
-    tiles, *others = (static_size(s.for_(loop).extent) or 0 for loop in outer[:-1])
-    return tiles % target.cores == 0 and math.prod(others) < target.cores
 
 
 def _of_total(c: Contraction, total: Nest) -> Contraction:

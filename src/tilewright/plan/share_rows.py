@@ -142,3 +142,28 @@ def _axis_of_data(c: Contraction, axes: list[Loop | None], axis: Loop) -> int | 
 def _is_even(pieces: int, target: Target) -> bool:
     """Whether no core gets much more of so many pieces than the others."""
     return -(-pieces // target.cores) * target.cores <= UNEVEN * pieces
+
+
+def tiles_for_cores(
+    s: Schedule, c: Contraction, loops: list[Loop], tile: RegisterTile, target: Target
+) -> list[Loop]:
+    """The loops over tiles that cores share: those around rows, and tiles of rows where there are
+    fewer of the others than cores. Of one tile of columns the last tile of rows, which begins
+    earlier, comes behind them."""
+    around, rows = loops[:-1], static_size(c.rows)
+    tiles = math.prod(static_size(s.for_(loop).extent) or 0 for loop in around)
+    if c.row is None or rows is None or rows < 2 * tile.rows or not 0 < tiles < target.cores:
+        return around or loops
+    if rows % tile.rows == 0:
+        return loops
+    if tiles == 1:
+        s.peel(loops[-1], -1)
+        return loops[-1:]
+    return around
+
+
+def are_shared_evenly(s: Schedule, outer: list[Loop], target: Target) -> bool:
+    """Whether cores have as many tiles of columns each, and nothing else to share: a last tile on
+    its own would be one core's."""
+    tiles, *others = (static_size(s.for_(loop).extent) or 0 for loop in outer[:-1])
+    return tiles % target.cores == 0 and math.prod(others) < target.cores
