@@ -472,6 +472,20 @@ def test_squares_are_smaller_where_rows_of_the_result_collide(shape: tuple[int, 
     assert [x.extent for x in loops if x.kind is LoopKind.UNROLL] == [rows]
 
 
+def test_blocks_that_are_read_whole_have_their_own_loop():
+    """A square that is shifted would lie across the last two blocks, of which one has 2 channels:
+    each lane would be read by itself."""
+    source, layout = Buffer("x", f32, (1, 18, 64)), Layout((0, 1, 2), ((1, 8),))
+    p = op_program(OPS["relu"], OPS["relu"].attrs(), [source])
+    s = default_schedule(create_loops(p), TARGET, {p.inputs[0].name: layout})
+    assert s.fallback == ""
+    x = numbers(source)
+    blocks = packed_inputs([source], [x], {source.name: [layout]})
+    (found,) = build(s.kernel, TARGET)(blocks, {})
+    np.testing.assert_array_equal(found, np.maximum(x, 0))
+    assert "// 8, " not in str(s.kernel), str(s.kernel)
+
+
 # ---------------------------------------------------------------- recurrences
 
 STEPS = """

@@ -45,7 +45,7 @@ def cut_borders(s: Schedule, loops: list[Loop], least: int) -> tuple[list[Loop],
             parts.insert(0, s.peel(loop, before))
         if behind:
             parts.append(s.peel(loop, -behind))
-        return loops[:depth], [_loops_from(s, part) for part in parts]
+        return loops[:depth], [loops_from(s, part) for part in parts]
     return loops, []
 
 
@@ -61,7 +61,7 @@ def cut_last_block(s: Schedule, loops: list[Loop]) -> tuple[list[Loop], list[lis
         full = s.simplifier.with_loops({loop.var: extent - 1})
         if all(full.proves(c) for c in conditions):
             last = s.peel(loop, -1)
-            return loops[:depth], [loops[depth:], _loops_from(s, last)]
+            return loops[:depth], [loops[depth:], loops_from(s, last)]
     return loops, []
 
 
@@ -71,7 +71,8 @@ def iterations(s: Schedule, loops: list[Loop]) -> float:
     return math.prod(n if isinstance(n, int) else math.inf for n in extents)
 
 
-def _loops_from(s: Schedule, outermost: Loop) -> list[Loop]:
+def loops_from(s: Schedule, outermost: Loop) -> list[Loop]:
+    """The loops of a perfect nest."""
     return [Loop(x.var) for x in nest_loops(s.for_(outermost))[0]]
 
 

@@ -31,7 +31,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.lower.lane_values import NEAR, RUNS
 from tilewright.plan.caches import lines_apart, near_cache
-from tilewright.plan.cut_borders import cut_borders, cut_last_block, iterations
+from tilewright.plan.cut_borders import cut_borders, cut_last_block, iterations, loops_from
 from tilewright.plan.parallelize import WORK, parallelize
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
@@ -56,6 +56,8 @@ def schedule_nest(
         loops = cut_axis_for_cores(s, loops, first, target)
     least = target.tasks if share and target.cores > 1 else 1
     around, parts = cut_last_block(s, loops)
+    if not parts:
+        around, parts = _cut_last_block_read(s, loops)
     few = share and iterations(s, around) < least
     for part in parts:
         _schedule_part(s, part, target, least, share=few)
@@ -63,6 +65,22 @@ def schedule_nest(
         _schedule_part(s, loops, target, least, share=share)
     elif share and not few:
         parallelize(s, around, target)
+
+
+def _cut_last_block_read(s: Schedule, loops: list[Loop]) -> tuple[list[Loop], list[list[Loop]]]:
+    """Peels what is read of a last block, which is not full, off the loop along blocks, so that the
+    others are read whole: (the loops around that loop, the loops of both parts)."""
+    nest = nest_of(s.for_(loops[0]))
+    reads = [x for w in nest.writes for x in loads(w)] if nest is not None else []
+    for depth, loop in enumerate(loops[:-1]):
+        factors = {block_factor(x.indices, loop.var) for x in reads} - {None}
+        extent, factor = s.for_(loop).extent, next(iter(factors), None)
+        if len(factors) != 1 or factor is None or not isinstance(extent, int) or extent <= factor:
+            continue
+        if extent % factor:
+            last = s.peel(loop, -(extent % factor))
+            return loops[:depth], [loops[depth:], loops_from(s, last)]
+    return loops, []
 
 
 def _schedule_part(
