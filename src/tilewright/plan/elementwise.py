@@ -311,14 +311,14 @@ def _rows_collide(s: Schedule, last: Loop, across: Loop, lanes: int, target: Tar
     nest, rows = nest_of(s.for_(last)), s.for_(last).extent
     if nest is None or not isinstance(rows, int):
         return False
-
-    def step(buffer: Buffer, indices: tuple[Expr, ...], loop: Loop) -> int:
-        return abs(stride(buffer, indices, loop.var, s.simplifier) or 0) * buffer.dtype.bytes
-
-    written = step(nest.buffer, nest.store.indices, across)
-    read = max(step(x.buffer, x.indices, last) for w in nest.writes for x in loads(w))
-    near = lines_apart(read, target, near_cache(target))
-    return lines_apart(written, target) < lanes and rows <= near
+    written = stride(nest.buffer, nest.store.indices, across.var, s.simplifier)
+    reads = [x for w in nest.writes for x in loads(w)]
+    steps = [stride(x.buffer, x.indices, last.var, s.simplifier) for x in reads]
+    far = max(abs(n or 0) * x.buffer.dtype.bytes for n, x in zip(steps, reads, strict=True))
+    if written is None or far == 0:
+        return False
+    places = lines_apart(abs(written) * nest.buffer.dtype.bytes, target)
+    return places < lanes and rows <= lines_apart(far, target, near_cache(target))
 
 
 def _interleave(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
