@@ -170,6 +170,19 @@ def k(x: f32[{rows}, 32], w: f32[32, {columns}], y: out(f32[{rows}, {columns}]))
     np.testing.assert_array_equal(result, inputs[0] @ inputs[1])
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_batch_of_unknown_size_is_shared_beside_columns(cores: int):
+    """The last tile of columns, which is narrower, is done on its own as for one core: nobody knows
+    that cores would wait."""
+    graph = import_model(
+        model([node("MatMul", ["x", "w"], ["y"])], {"x": ("b", 40, 64), "w": ("b", 64, 176)})
+    )
+    target = cpu.cpu("avx512", cores=cores)
+    (s,) = tilewright.compile(graph, target=target, until="scheduled").values()
+    tiles = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    assert len([x for x in tiles if x.var.name.startswith("k")]) == 2, str(s.kernel)
+
+
 SIZES = st.integers(1, 40)
 
 

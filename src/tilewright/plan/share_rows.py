@@ -15,12 +15,7 @@ from tilewright.analyze.nests import nests
 from tilewright.ir.expr import const
 from tilewright.ir.substitute import substitute, variables
 from tilewright.plan.caches import first_cache, near_cache
-from tilewright.plan.contraction_roles import (
-    Contraction,
-    size_of,
-    static_size,
-    variables_of,
-)
+from tilewright.plan.contraction_roles import Contraction, size_of, static_size, variables_of
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.register_tile import RegisterTile, waste
 from tilewright.schedule.schedule import Schedule
@@ -165,5 +160,8 @@ def tiles_for_cores(
 def are_shared_evenly(s: Schedule, outer: list[Loop], target: Target) -> bool:
     """Whether cores have as many tiles of columns each, and nothing else to share: a last tile on
     its own would be one core's."""
-    tiles, *others = (static_size(s.for_(loop).extent) or 0 for loop in outer[:-1])
+    sizes = [static_size(s.for_(loop).extent) for loop in outer[:-1]]
+    if target.cores == 1 or not sizes or None in sizes:
+        return False
+    tiles, *others = (n or 0 for n in sizes)
     return tiles % target.cores == 0 and math.prod(others) < target.cores
