@@ -149,6 +149,7 @@ def test_long_sums_have_many_rows():
     assert [are_few(n, 64) for n in (0, 1, 8, 9)] == [False, True, True, False]
     assert [are_few(n, 256) for n in (16, 17)] == [True, False]
     assert [are_few(n, 1024) for n in (64, 65)] == [True, False]
+    assert [are_few(n, 4096) for n in (64, 65)] == [True, False]
 
 
 @pytest.mark.parametrize("rows", range(1, 17))

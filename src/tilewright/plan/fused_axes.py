@@ -1,6 +1,7 @@
 """Neighbouring axes as one: for units that take their rows from a memory outside, where a call
-cannot go beyond the end of an axis, or a number of rows that lines of pictures do not fill; and for
-tiles of registers, which fill the rows of a whole picture where they leave a rest of each line.
+cannot go beyond the end of an axis, or a number of rows that lines of pictures do not fill; for
+tiles of registers, which fill the rows of a whole picture where they leave a rest of each line; and
+for vectors along what a reduction keeps, of which the last axis may have few elements.
 
     for y, x, o:                                     for y_x, o:
       for k:                                   ->      for k:

@@ -227,13 +227,13 @@ def _outside_of_windows(
     before = itertools.takewhile(lambda x: x.var not in inside, around)
     outside = [x for x in before if x.extent != 1]
     size = product((*buffer.shape, buffer.dtype.bytes))
-    times = [product(tuple(x.extent for x in outside[:n])) for n in range(1, len(outside) + 1)]
+    times = [product(tuple(x.extent for x in outside[:n])) for n in range(len(outside) + 1)]
     if not isinstance(size, int) or not all(isinstance(n, int) for n in times):
         return around
-    parts = [size // n for n in times if isinstance(n, int) and size <= near_cache(target) * n]
-    skipped = len(times) - len(parts)
-    long = sum(part >= STORED_LATE for part in parts)
-    return outside[: skipped + max(1, long)] if parts else around
+    parts = [size // n if isinstance(n, int) else 0 for n in times]
+    fitting = [n for n in range(1, len(parts)) if parts[n] <= near_cache(target)]
+    late = [n for n in fitting if parts[n] >= STORED_LATE]
+    return outside[: max(late, default=min(fitting))] if fitting else around
 
 
 def _loops_of_lanes(around: Sequence[For], read: Access) -> set[Var]:
